@@ -45,9 +45,11 @@ from stelae.protocol.member_messages import (
 from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, QuarantineRequest
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.recovery_messages import (
+    CATALOG_FACTS,
     RECOVER,
     STAND_DOWN,
     SURVEY,
+    CatalogFactsRequest,
     RecoverRequest,
     StandDownRequest,
     SurveyRequest,
@@ -97,6 +99,7 @@ TYPES: dict[str, Any] = {
     SURVEY: SurveyRequest,
     STAND_DOWN: StandDownRequest,
     RECOVER: RecoverRequest,
+    CATALOG_FACTS: CatalogFactsRequest,
     ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,

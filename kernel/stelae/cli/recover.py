@@ -47,7 +47,7 @@ def _group() -> None:
     then nothing is lost. Otherwise make a plan, read it, and apply it.
 
     Masters that have lost their majority come first: recover them with --masters, and add new ones with
-    `stelae master add`."""
+    `stelae master add`. If no master is left, rebuild the catalog with `stelae recover catalog`."""
 
 
 @commands.command("plan")
@@ -113,3 +113,52 @@ def apply(
 
     target = RecoverTarget(directory, connect, servers, masters, timeout_s, progress)
     raise typer.Exit(run_apply(target, file, yes=yes, wait_s=wait, as_json=as_json))
+
+
+@commands.command("catalog")
+def catalog(
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name", metavar="TABLE_ID=NAME", help="Name of a table: servers only know its id. May be repeated."
+        ),
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", metavar="TABLET", help="Do not adopt it. May be repeated.")
+    ] = None,
+    create_missing: Annotated[
+        bool, typer.Option("--create-missing", help="Create an empty tablet for a partition that has none left.")
+    ] = False,
+    apply_plan: Annotated[bool, typer.Option("--apply", help="Adopt the tables. Default: only show them.")] = False,
+    servers: Annotated[
+        str,
+        typer.Option(
+            "--servers", metavar="HOST:PORT,...", help="Addresses of all tablet servers. A new catalog knows none."
+        ),
+    ] = "",
+    directory: MasterDirOption = None,
+    connect: ConnectOption = "",
+    timeout_s: TimeoutOption = 30.0,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild the catalog from what the tablet servers have: the last resort if all masters are lost.
+
+    Begin a new catalog with one new master first, which all tablet servers list. The command asks the servers, shows
+    the tables that the catalog does not have, and adopts them with --apply. It changes nothing on the servers and can
+    be repeated.
+
+    Lost are: the names of tables, changes that no server had made, and the modes of servers. A dropped table that
+    could still be recalled comes back.
+
+    Example: stelae recover catalog --connect 127.0.0.1:7051 --servers 127.0.0.1:7061,127.0.0.1:7062
+
+    Example: stelae recover catalog --connect 127.0.0.1:7051 --name 3f9c1a20=readings --apply"""
+    from stelae.cli.kit.connection import split
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_recover_catalog import CatalogWish, run_recover_catalog
+
+    wish = CatalogWish(name or [], leave_out or [], create_missing)
+    target = MastersTarget(directory, connect, timeout_s)
+    code = run_recover_catalog(target, split(servers), wish, apply=apply_plan, progress=progress, as_json=as_json)
+    raise typer.Exit(code)

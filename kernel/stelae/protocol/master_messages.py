@@ -15,6 +15,7 @@ import msgspec
 from stelae.partition.schema import KeyRange, Partition
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
 from stelae.spi.ids import ZERO, ClientId, NodeId, OpId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.policy import PolicySnapshot
 
 CHANGE = "master.change"
@@ -117,7 +118,32 @@ class SetServerMode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     mode: ServerMode
 
 
-Change: TypeAlias = CreateTable | AlterTable | DeleteTable | RecallTable | SetServerMode
+class AdoptedTablet(msgspec.Struct, frozen=True, kw_only=True):
+    """A tablet that tablet servers have, and the catalog does not."""
+
+    tablet_id: TabletId
+    partition: Partition
+    config: TabletConfig  #: The newest committed config that a replica has.
+
+
+class AdoptTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Take a table into the catalog that is on tablet servers only, because the catalog was lost.
+
+    ``schema`` and ``partition_schema`` are encoded."""
+
+    table_id: TableId  #: The id that its replicas have on record.
+    name: str
+    schema: bytes  #: The newest version that a replica has.
+    applied: bytes | None = None  #: The oldest version that the newest replica of a tablet has, if it is another one.
+    next_column_id: int  #: Greater than every column id in any version.
+    partition_schema: bytes
+    replication_factor: int
+    consensus: str
+    tablets: tuple[AdoptedTablet, ...]
+    create_missing: bool = False  #: Create an empty tablet for each partition without one.
+
+
+Change: TypeAlias = CreateTable | AlterTable | DeleteTable | RecallTable | SetServerMode | AdoptTable
 
 
 class ChangeRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""The requests by which an operator recovers tablets that have lost their majority. They work without masters.
+"""The requests by which an operator recovers tablets that have lost their majority, and a lost catalog. They work
+without masters.
 
 The constants are message kinds. Bodies are these types in MessagePack.
 
@@ -14,6 +15,7 @@ from stelae.spi.members import TabletConfig
 SURVEY = "recovery.survey"
 STAND_DOWN = "recovery.stand_down"
 RECOVER = "recovery.recover"
+CATALOG_FACTS = "recovery.catalog_facts"
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -70,3 +72,34 @@ class RecoverReply(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a ``RecoverRequest``: the config, which is committed."""
 
     config: TabletConfig
+
+
+class CatalogFactsRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Ask a tablet server what its replicas have on record of their tables.
+
+    The answer has the tablets after ``after``, in order."""
+
+    after: TabletId | None = None
+
+
+class TabletFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one replica has on record of its tablet. A replica that has failed has only its id, and why."""
+
+    tablet_id: TabletId
+    failure: str = ""
+    table_id: str = ""
+    schema: bytes = b""  #: The newest version that it has applied, as of ``Schema.to_bytes``.
+    next_column_id: int = 0  #: Greater than every column id in any version that it knows.
+    scheme: bytes = b""  #: Its part of the partition schema (``tablet_partition.tablet_scheme``).
+    hash_buckets: tuple[int, ...] = ()
+    consensus: str = ""
+    config: TabletConfig | None = None  #: The committed one.
+    leads: bool = False
+    last: OpId = OpId(0, 0)  #: The last entry of its log.
+
+
+class CatalogFactsReply(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to a ``CatalogFactsRequest``."""
+
+    tablets: tuple[TabletFacts, ...]
+    more: bool  #: There are tablets after the last one.

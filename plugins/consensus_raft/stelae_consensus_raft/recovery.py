@@ -125,7 +125,10 @@ class RaftRecovery:
             return Refusal(RejectReason.CHANGED_SINCE, f"no recovery begins in term {term}; make a new plan")
         if recovery_id(state.log.last.term) == recovery_id(term):
             return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, of this recovery; nothing to do")
-        if state.role is Role.LEADER or state.leader_is_alive():
+        # The only voter is its own majority. To recover it only begins an epoch, above all that an earlier founding of
+        # the tablet may have (a catalog whose masters were all lost).
+        alone = state.config.voters() == (state.node_id,)
+        if not alone and (state.role is Role.LEADER or state.leader_is_alive()):
             heard = "this replica heard a leader within one election timeout"
             fact = "this replica leads the tablet" if state.role is Role.LEADER else heard
             return Refusal(RejectReason.LEADER_ALIVE, f"{fact}; a tablet with a majority needs no recovery")

@@ -1,4 +1,5 @@
-"""Serves the requests of an operator who recovers tablets that have lost their majority (``durability.md`` rule 29)."""
+"""Serves the requests of an operator who recovers tablets that have lost their majority (``durability.md`` rule 29),
+or a catalog whose masters are all lost."""
 
 from __future__ import annotations
 
@@ -8,25 +9,33 @@ from stelae.host.replica import Replica
 from stelae.host.replica_recovery import recover_alone, stand_down
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.recovery_messages import (
+    CATALOG_FACTS,
     RECOVER,
     STAND_DOWN,
     SURVEY,
+    CatalogFactsReply,
+    CatalogFactsRequest,
     RecoverReply,
     RecoverRequest,
     StandDownRequest,
     SurveyReply,
     SurveyRequest,
     SurvivorView,
+    TabletFacts,
 )
 from stelae.server.frames import only_frame
 from stelae.server.tserver.tablet_service import replica_of
-from stelae.spi.consensus import RECOVERS
+from stelae.spi.consensus import RECOVERS, Role
 from stelae.spi.errors import StelaeError, Unsupported
 from stelae.spi.ids import node_id
 from stelae.spi.members import TabletConfig
+from stelae.spi.schema import Schema
 from stelae.wire.requests import Request
 
 FAILED = "FAILED"
+
+FACTS_MAX = 1_000
+"""The most tablets of one answer to a ``CatalogFactsRequest``."""
 
 
 class RecoveryService:
@@ -43,6 +52,7 @@ class RecoveryService:
         serve(SURVEY, self._survey)
         serve(STAND_DOWN, self._stand_down)
         serve(RECOVER, self._recover)
+        serve(CATALOG_FACTS, self._catalog_facts)
 
     def stop(self) -> None:
         """Do nothing: the service holds no resources."""
@@ -80,6 +90,18 @@ class RecoveryService:
 
         recover_alone(replica_of(self._node, asked.tablet_id), asked.term, asked.last, asked.config_id, done)
 
+    def _catalog_facts(self, request: Request) -> None:
+        after = decode(only_frame(request), CatalogFactsRequest).after or ""
+        replicas, failed = self._node.replicas, self._node.failed_tablets
+        left = sorted(name for name in {*replicas, *failed} if name > after)
+        told = tuple(
+            tablet_facts(replicas[name])
+            if name in replicas and name not in failed
+            else TabletFacts(tablet_id=name, failure=failed.get(name, ""))
+            for name in left[:FACTS_MAX]
+        )
+        request.reply([encode(CatalogFactsReply(told, len(left) > FACTS_MAX))])
+
     def _check_engine(self) -> None:
         chosen = self._node.config.consensus
         if RECOVERS not in chosen.engine.capabilities:
@@ -102,4 +124,22 @@ def survivor_view(replica: Replica) -> SurvivorView:
         committed_config=status.committed_config.op_id,
         log_only=replica.log_only,
         applied_us=physical_us(replica.applier.timestamp),
+    )
+
+
+def tablet_facts(replica: Replica) -> TabletFacts:
+    """Return what a replica has on record of its table."""
+    status, block, applier = replica.status, replica.flusher.superblock, replica.applier
+    schemas = [Schema.from_bytes(body) for body in applier.schemas]
+    return TabletFacts(
+        tablet_id=replica.tablet_id,
+        table_id=block.table_name,
+        schema=applier.store.schema.to_bytes(),
+        next_column_id=max(column.id for schema in schemas for column in schema.columns) + 1,
+        scheme=block.partition.scheme,
+        hash_buckets=block.partition.hash_buckets,
+        consensus=block.consensus_engine,
+        config=status.committed_config,
+        leads=status.role is Role.LEADER and status.serving,
+        last=status.last,
     )

@@ -91,6 +91,19 @@ class RecoveryChecks:
         assert cluster.rejected.get(token) == "LEADER_ALIVE"
         assert cluster.nodes[1].status.serving
 
+    def test_the_only_voter_begins_a_later_epoch_although_it_leads(self, harness: ConsensusHarness) -> None:
+        """It is its own majority. A catalog that was begun anew gets above what the lost one has left in this way."""
+        cluster = self._led(harness)
+        lose_majority(cluster, 1, 2)
+        recovered(cluster, 3)
+        cluster.propose(3, b"a")
+        token = recover(cluster, 3, first_term(2, 4))
+        assert token in cluster.changed, cluster.rejections.get(token)
+        status = cluster.nodes[3].status
+        assert status.serving and recovery_epoch(status.term) == 2
+        cluster.propose(3, b"b")
+        assert cluster.bodies(3) == [b"a", b"b"]
+
     def test_a_recovery_is_for_the_log_and_config_that_the_plan_saw(self, harness: ConsensusHarness) -> None:
         cluster = self._led(harness)
         lose_majority(cluster, 1, 2)

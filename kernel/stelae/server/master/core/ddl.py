@@ -13,6 +13,7 @@ from stelae.partition.schema import PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState
 from stelae.protocol.master_errors import BadChange, NoTable, TableBusy, TooFewServers
 from stelae.protocol.master_messages import (
+    AdoptTable,
     AlterTable,
     Change,
     ChangeReply,
@@ -21,6 +22,7 @@ from stelae.protocol.master_messages import (
     RecallTable,
     SetServerMode,
 )
+from stelae.server.master.core.adopt import adopt
 from stelae.server.master.core.alter import Altered, check_name, split_tablets
 from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
@@ -31,13 +33,11 @@ from stelae.server.master.core.mutations import (
     draw_id,
     move_table,
     move_tablet,
-    name_lock,
     new_tablets,
     partitions_of,
-    table_lock,
-    tablet_lock,
+    table_mutation,
 )
-from stelae.server.master.core.records import Record, TableRecord, TabletRecord
+from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.states import TableCause, TabletCause
 from stelae.spi.errors import Corrupt, SchemaMismatch, Unavailable
 from stelae.spi.ids import tablet_id as checked_id
@@ -59,6 +59,8 @@ def plan_change(catalog: Catalog, change: Change, context: Context) -> Mutation:
             mutation = _recall(catalog, change, context)
         case SetServerMode():
             mutation = _set_mode(catalog, change)
+        case AdoptTable():
+            mutation = adopt(catalog, change, context)
         case _:
             assert_never(change)
     return mutation.check_size(context.settings)
@@ -90,7 +92,7 @@ def _create(catalog: Catalog, change: CreateTable, context: Context) -> Mutation
         first_schemas=((schema.version, schema.to_bytes()),),
     )
     tablets = new_tablets(table.table_id, partitions, context, schema.version)
-    return _mutation(table, tablets, names=(change.name,))
+    return table_mutation(table, tablets, names=(change.name,))
 
 
 def _read_schemas(change: CreateTable, context: Context) -> tuple[Schema, PartitionSchema]:
@@ -181,7 +183,7 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
         firsts = {v: data for v, data in table.first_schemas if v in left} | {schema.version: schema.to_bytes()}
         after = msgspec.structs.replace(after, first_schemas=tuple(sorted(firsts.items())))
     names = (altered.name, table.name) if altered.name != table.name else ()
-    return _mutation(after, tablets, names=names)
+    return table_mutation(after, tablets, names=names)
 
 
 def _check_settled(table: TableRecord) -> None:
@@ -203,7 +205,7 @@ def _delete(catalog: Catalog, change: DeleteTable, context: Context) -> Mutation
     if keep_us:
         table = find_table(catalog, change.table)
         moved = move_table(table, TableCause.SOFT_DELETE, context.wall_us)
-        return _mutation(msgspec.structs.replace(moved, purge_us=context.wall_us + keep_us))
+        return table_mutation(msgspec.structs.replace(moved, purge_us=context.wall_us + keep_us))
     soft = catalog.tables.get(TableId(change.table))
     if soft is None or soft.state is not TableState.SOFT_DELETED:
         soft = find_table(catalog, change.table)
@@ -214,7 +216,7 @@ def removal(catalog: Catalog, table: TableRecord, cause: TableCause, wall_us: in
     """Return the mutation that removes a table and all of its tablets in one batch."""
     live = catalog.live_tablets(table.table_id)
     gone = [move_tablet(tablet, TabletCause.DROPPED, wall_us) for tablet in live]
-    return _mutation(move_table(table, cause, wall_us), gone)
+    return table_mutation(move_table(table, cause, wall_us), gone)
 
 
 def _recall(catalog: Catalog, change: RecallTable, context: Context) -> Mutation:
@@ -227,7 +229,7 @@ def _recall(catalog: Catalog, change: RecallTable, context: Context) -> Mutation
     check_name(catalog, name)
     moved = move_table(table, TableCause.RECALL, context.wall_us)
     after = msgspec.structs.replace(moved, name=name, purge_us=0, fully_applied=table.visible.to_bytes())
-    return _mutation(after, names=(name,))
+    return table_mutation(after, names=(name,))
 
 
 def _set_mode(catalog: Catalog, change: SetServerMode) -> Mutation:
@@ -238,14 +240,3 @@ def _set_mode(catalog: Catalog, change: SetServerMode) -> Mutation:
     after = msgspec.structs.replace(server, mode=change.mode)
     locks = LockRequest(write=(f"server/{server.node_id}",))
     return Mutation(batch=CatalogBatch(puts=(after,)), locks=locks, answer=ChangeReply(table_id=None))
-
-
-def _mutation(
-    table: TableRecord, tablets: tuple[TabletRecord, ...] | list[TabletRecord] = (), *, names: tuple[str, ...] = ()
-) -> Mutation:
-    """Return the record of a table and those of its tablets as one batch, with their locks."""
-    puts: tuple[Record, ...] = (*tablets, table)
-    locked = (*map(name_lock, names), table_lock(table.table_id), *(tablet_lock(t.tablet_id) for t in tablets))
-    version = table.newest.version if table.schema else 0
-    answer = ChangeReply(table_id=table.table_id, schema_version=version)
-    return Mutation(batch=CatalogBatch(puts=puts), locks=LockRequest(write=locked), answer=answer)

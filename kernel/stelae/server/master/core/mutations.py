@@ -13,11 +13,11 @@ import msgspec
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
-from stelae.protocol.master_messages import ChangeOutcome
+from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.locks import LockRequest
-from stelae.server.master.core.records import TableRecord, TabletRecord
+from stelae.server.master.core.records import Record, TableRecord, TabletRecord
 from stelae.server.master.core.states import TABLE_MOVES, TABLET_MOVES, TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import TooLarge
@@ -135,3 +135,14 @@ def tablet_lock(tablet_id: TabletId) -> str:
 def name_lock(name: str) -> str:
     """Return the name of the lock of a table's name. A change that gives the name to a table takes it."""
     return f"name/{name}"
+
+
+def table_mutation(
+    table: TableRecord, tablets: tuple[TabletRecord, ...] | list[TabletRecord] = (), *, names: tuple[str, ...] = ()
+) -> Mutation:
+    """Return the record of a table and those of its tablets as one batch, with their locks."""
+    puts: tuple[Record, ...] = (*tablets, table)
+    locked = (*map(name_lock, names), table_lock(table.table_id), *(tablet_lock(t.tablet_id) for t in tablets))
+    version = table.newest.version if table.schema else 0
+    answer = ChangeReply(table_id=table.table_id, schema_version=version)
+    return Mutation(batch=CatalogBatch(puts=puts), locks=LockRequest(write=locked), answer=answer)

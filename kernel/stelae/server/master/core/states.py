@@ -91,14 +91,18 @@ TABLET_MOVES: Final[Mapping[TabletCause, Mapping[TabletState, TabletState | None
 
 
 def table_may_become(before: TableState | None, after: TableState) -> bool:
-    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no table."""
+    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no table.
+
+    A table that is adopted may be in the middle of an alteration."""
     if before is None:
-        return after is TableState.RUNNING
+        return after in (TableState.RUNNING, TableState.ALTERING)
     return before is after or any(row[before] is after for row in TABLE_MOVES.values())
 
 
 def tablet_may_become(before: TabletState | None, after: TabletState) -> bool:
-    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no tablet."""
+    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no tablet.
+
+    A tablet that is adopted exists on its servers."""
     if before is None:
-        return after is TabletState.PREPARING
+        return after in (TabletState.PREPARING, TabletState.RUNNING)
     return before is after or any(row[before] is after for row in TABLET_MOVES.values())

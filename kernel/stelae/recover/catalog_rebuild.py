@@ -1,0 +1,149 @@
+"""Rebuilds a catalog whose masters are all lost, from what the tablet servers have on record.
+
+1. A new master has begun an empty catalog, alone. The servers know a newer config of the masters than that catalog has,
+   so the master refuses their heartbeats: it might be an accident. By its recovery it begins an epoch that is above all
+   that the lost masters have left (``stelae.spi.recovery_epoch``).
+2. The servers are asked what their replicas have on record, and each table is adopted as one change of the catalog.
+3. The servers report their replicas, as to any new leader, and the masters heal what lacks replicas.
+
+Nothing on a tablet server is changed. Every step can be repeated: what the catalog has is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from stelae.client.catalog import CatalogClient, tablets_of
+from stelae.client.connection import Connection
+from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.protocol.recovery_messages import (
+    CATALOG_FACTS,
+    RECOVER,
+    CatalogFactsReply,
+    CatalogFactsRequest,
+    RecoverRequest,
+    TabletFacts,
+)
+from stelae.recover.survey import ASK_MS, ASKED_MAX, PAUSE_S, survey_nodes
+from stelae.spi.errors import AlreadyRecovered, CallerError, RetryableError, StelaeError, Unavailable
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
+from stelae.spi.recovery_epoch import first_term, recovery_epoch
+
+
+class CatalogSurvey:
+    """What the servers have, and what the catalog has.
+
+    Attributes:
+        replicas: what each replica has on record.
+        silent: addresses of servers that did not answer, each with the reason.
+        known: the tablets of the catalog.
+        masters: the newest config of the masters that the masters know.
+        remembered: the op id of the newest config of the masters that a server knows.
+    """
+
+    def __init__(self, masters: MastersView, known: Sequence[TabletId]) -> None:
+        self.replicas: list[TabletFacts] = []
+        self.silent: dict[str, str] = {}
+        self.known = frozenset(known)
+        self.masters = masters
+        self.remembered = ZERO
+
+    @property
+    def needs_epoch(self) -> bool:
+        """Whether servers know a newer config of the masters than this catalog has: that of masters that were lost."""
+        return self.masters.config is not None and self.remembered > self.masters.config.op_id
+
+
+async def survey_catalog(
+    connection: Connection,
+    catalog: CatalogClient,
+    servers: Sequence[str] = (),
+    *,
+    timeout_s: float,
+    progress: Callable[[str], None] = lambda text: None,
+) -> CatalogSurvey:
+    """Ask the masters and every tablet server that they know, and those at the addresses ``servers``. Changes nothing.
+
+    Raises:
+        CallerError: no server is known and none is given.
+        Unavailable: no master leads.
+    """
+    progress("asking the masters")
+    masters = await catalog.masters_view(timeout_s=timeout_s)
+    known = [place.tablet_id async for place in tablets_of(catalog, timeout_s=timeout_s)]
+    listed = (await catalog.list_servers(timeout_s=timeout_s)).servers
+    addresses = dict.fromkeys((*servers, *(server.address for server in listed)))
+    if not addresses:
+        fact = "no tablet server has reported to the masters, as to a new catalog none does"
+        raise CallerError(f"{fact}; pass the addresses of all tablet servers: --servers HOST:PORT,...")
+    survey, turns = CatalogSurvey(masters, known), asyncio.Semaphore(ASKED_MAX)
+    progress(f"asking {len(addresses)} tablet servers")
+
+    async def one(address: str) -> None:
+        async with turns:
+            try:
+                facts, remembered = await _ask_server(connection, address)
+            except StelaeError as error:
+                survey.silent[address] = str(error)
+                return
+        survey.replicas += facts
+        survey.remembered = max(survey.remembered, remembered)
+
+    await asyncio.gather(*map(one, addresses))
+    return survey
+
+
+async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *, timeout_s: float) -> None:
+    """Let the only master begin a recovery epoch above all that the servers remember of lost masters. Repeatable.
+
+    Raises:
+        CallerError: there is more than one master.
+        Unavailable: the master did not do it in time.
+    """
+    config = survey.masters.config
+    assert config is not None
+    if len(config.members) != 1:
+        raise CallerError(
+            f"the new catalog has {len(config.members)} masters; begin it with one, rebuild it, and add the others "
+            "afterwards with `stelae master add`"
+        )
+    (master,) = config.members
+    term = first_term(recovery_epoch(max(survey.remembered, config.op_id).term) + 1, tag)
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        try:
+            await _recover(connection, master.node_id, master.address, term)
+        except AlreadyRecovered:
+            return
+        except (RetryableError, CallerError) as error:  # Its log has gone on since it was asked.
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Unavailable(f"master {master.address} did not begin a recovery epoch: {error}") from error
+            await asyncio.sleep(PAUSE_S)
+        else:
+            return
+
+
+async def _recover(connection: Connection, node_id: NodeId, address: str, term: int) -> None:
+    found = (await survey_nodes(connection, [(node_id, address)], (SYSTEM_TABLET,)))[node_id]
+    view = found.views.get(SYSTEM_TABLET)
+    if view is None or view.config is None:
+        raise Unavailable(found.problem or f"{address} has no system tablet")
+    request = RecoverRequest(SYSTEM_TABLET, term, view.last, view.config.op_id)
+    await connection.ask(node_id, RECOVER, encode(request), deadline_ms=ASK_MS)
+
+
+async def _ask_server(connection: Connection, address: str) -> tuple[list[TabletFacts], OpId]:
+    node_id = await connection.reach(address, deadline_ms=ASK_MS)
+    answer = await connection.ask(node_id, MASTERS, encode(MastersRequest()), deadline_ms=ASK_MS)
+    config = decode(answer.body[0], MastersView).config
+    found: list[TabletFacts] = []
+    more = True
+    while more:
+        after = found[-1].tablet_id if found else None
+        answer = await connection.ask(node_id, CATALOG_FACTS, encode(CatalogFactsRequest(after)), deadline_ms=ASK_MS)
+        page = decode(answer.body[0], CatalogFactsReply)
+        found += page.tablets
+        more = page.more and bool(page.tablets)
+    return found, ZERO if config is None else config.op_id

@@ -1,0 +1,131 @@
+"""A table that only the tablet servers have is taken into the catalog, after the loss of all masters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stelae.partition.schema import HashLevel, Partition, PartitionSchema
+from stelae.protocol.actions import AlterSchema, CreateReplica
+from stelae.protocol.catalog_names import TableId, TableState, TabletState
+from stelae.protocol.master_messages import AdoptedTablet, AdoptTable
+from stelae.spi.ids import OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
+from stelae.spi.schema import Column, Schema
+from tests.unit.master.company import SCHEMA, SERVERS, Company, create, full, sent, status
+from tests.unit.master.test_changes import describe, refused
+
+TABLE = TableId("f" * 32)
+TABLETS = tuple(TabletId(f"{number:x}" * 32) for number in (10, 11))
+CONFIG = TabletConfig(
+    op_id=OpId(1, 1), members=tuple(Member(node_id=server, address=f"s{server[-1]}:1") for server in SERVERS[:3])
+)
+ADOPT = AdoptTable(
+    table_id=TABLE,
+    name="readings",
+    schema=SCHEMA.to_bytes(),
+    next_column_id=3,
+    partition_schema=PartitionSchema((HashLevel((1,), 2),)).to_bytes(),
+    replication_factor=3,
+    consensus="raft",
+    tablets=tuple(
+        AdoptedTablet(tablet_id=tablet, partition=Partition((bucket,)), config=CONFIG)
+        for bucket, tablet in enumerate(TABLETS)
+    ),
+)
+
+
+@pytest.fixture
+def company() -> Company:
+    company = Company()
+    company.lead(1)
+    company.hear()
+    return company
+
+
+def adopt(company: Company, **changed: Any) -> None:
+    company.ask(msgspec.structs.replace(ADOPT, **changed))
+    company.commit()
+
+
+def test_the_tablets_run_at_once_and_no_member_creates_an_empty_replica(company: Company) -> None:
+    adopt(company)
+    table = company.core.catalog.tables[TABLE]
+    assert (table.state, table.replication_factor, table.next_column_id) == (TableState.RUNNING, 3, 3)
+    tablets = [company.core.catalog.tablets[tablet] for tablet in TABLETS]
+    assert {tablet.state for tablet in tablets} == {TabletState.RUNNING}
+    assert not any(tablet.has_yet_to_begin(server) for tablet in tablets for server in SERVERS)
+    effects = company.pass_ms(60_000)
+    assert not sent(effects, CreateReplica)
+    assert [place.tablet_id for place in describe(company).tablets] == list(TABLETS)
+
+
+def test_a_table_in_the_middle_of_an_alteration_goes_on_with_it(company: Company) -> None:
+    newer = Schema(2, (*SCHEMA.columns, Column(id=3, name="w", type="int64", nullable=True)), (1,))
+    adopt(company, schema=newer.to_bytes(), applied=SCHEMA.to_bytes(), next_column_id=4)
+    assert company.core.catalog.tables[TABLE].state is TableState.ALTERING
+    assert describe(company).schema == SCHEMA.to_bytes(), "clients get what every tablet knows"
+    company.heartbeat(SERVERS[0], full(*(status(tablet, CONFIG, leads=True) for tablet in TABLETS)))
+    actions = sent(company.pass_ms(2_000), AlterSchema)
+    assert {(action.tablet_id, action.version) for action in actions} == {(tablet, 2) for tablet in TABLETS}
+
+
+def test_a_partition_without_a_tablet_gets_an_empty_one_if_that_is_wished(company: Company) -> None:
+    found = refused(company, msgspec.structs.replace(ADOPT, tablets=ADOPT.tablets[:1]))
+    assert "1 of 2 partitions have no tablet" in found.detail
+    adopt(company, tablets=ADOPT.tablets[:1], create_missing=True)
+    company.pass_ms(2_000)
+    company.commit()
+    states = [(tablet.state, tablet.partition.buckets) for tablet in company.core.catalog.tablets.values()]
+    assert sorted(states, key=str) == [(TabletState.CREATING, (1,)), (TabletState.RUNNING, (0,))]
+
+
+TWICE = tuple(msgspec.structs.replace(one, partition=Partition((0,))) for one in ADOPT.tablets)
+STRANGE = AdoptedTablet(tablet_id=TabletId("c" * 32), partition=Partition((7,)), config=CONFIG)
+NO_MEMBERS = TabletConfig(op_id=OpId(1, 1), members=())
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "two tablets": ({"tablets": TWICE}, "the same partition as another one"),
+    "no such partition": (
+        {
+            "tablets": (
+                *ADOPT.tablets,
+                AdoptedTablet(tablet_id=TabletId("c" * 32), partition=Partition((7,)), config=CONFIG),
+            )
+        },
+        "a partition that its table does not have",
+    ),
+    "no members": (
+        {
+            "tablets": tuple(
+                msgspec.structs.replace(one, config=TabletConfig(op_id=OpId(1, 1), members=())) for one in ADOPT.tablets
+            )
+        },
+        "has no members",
+    ),
+    "a column id used again": ({"next_column_id": 2}, "a column has id 2 already"),
+    "an even factor": ({"replication_factor": 2}, "it is odd"),
+    "no schema": ({"schema": b"x"}, "cannot be adopted"),
+    "no partition schema": ({"partition_schema": b"x"}, "cannot be adopted"),
+    "no name": ({"name": ""}, "cannot be called"),
+    "a path": ({"table_id": TableId("../t")}, "../t"),
+}
+
+
+@pytest.mark.parametrize(("changed", "why"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_is_refused_and_changes_nothing(company: Company, changed: Any, why: str) -> None:
+    assert why in refused(company, msgspec.structs.replace(ADOPT, **changed)).detail
+    assert not company.core.catalog.tables
+
+
+def test_what_the_catalog_has_is_not_adopted_again(company: Company) -> None:
+    adopt(company)
+    assert "readings" in refused(company, ADOPT, 10).detail
+    other = msgspec.structs.replace(ADOPT, name="other")
+    assert f"table id {TABLE} is in the catalog already" in refused(company, other, 11).detail
+    stolen = msgspec.structs.replace(other, table_id=TableId("e" * 32))
+    assert "is in the catalog already, of table" in refused(company, stolen, 12).detail
+    company.ask(create("third"), 13)
+    company.commit()
+    assert len(company.core.catalog.tables) == 2
