@@ -49,9 +49,13 @@ def pytest(*arguments: str) -> Command:
     return (sys.executable, "-m", "pytest", "-q", "--durations=5", *arguments)
 
 
+LONG_TESTS = ("-o", "faulthandler_timeout=7200")
+"""For groups with tests of hours. Otherwise one that takes 20 minutes ends its group, with the stack where it was."""
+
+
 def at_length(command: Command) -> Command:
-    """A command whose tests look further: tests/at_length.py reads the variable."""
-    return ("env", "STELAE_SOAK=1", *command)
+    """A command of pytest whose tests look further: tests/at_length.py reads the variable."""
+    return ("env", "STELAE_SOAK=1", *command, *LONG_TESTS)
 
 
 def tool(name: str, *arguments: str) -> Command:
@@ -143,7 +147,7 @@ SOAK: dict[str, Command] = {
     "soak-fuzz": at_length(pytest("-n", "2", "-m", "hypothesis or fuzzer", "tests/unit", "tests/conformance")),
     "soak-hostile": at_length(pytest("-n", "2", "-m", "fuzzer", "tests/e2e")),
     # One test has faults for twenty minutes, and others kill a node at each of 75 steps.
-    "soak-chaos": pytest("-o", "faulthandler_timeout=7200", "tests/soak"),
+    "soak-chaos": pytest(*LONG_TESTS, "tests/soak"),
     "soak-e2e": pytest("-n", "6", "--dist", "loadfile", "tests/e2e"),
     **{
         f"soak-demo-{wal}-{store}": tool("stelae", "demo", "--wal", wal, "--store", store)
