@@ -77,6 +77,8 @@ def run_recover_catalog(
         _print(survey, plan, results)
         if not apply and any(table.adoption for table in plan.tables):
             note("nothing was changed; adopt these tables with the option --apply")
+        if apply and survey.needs_epoch:
+            note("next: stelae master add HOST:PORT, for each further master; then: stelae check")
     failed = survey.silent or plan.unreadable or any(table.problems for table in plan.tables)
     return EXIT_FAILED if failed or any(results.values()) else EXIT_OK
 

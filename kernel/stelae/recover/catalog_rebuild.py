@@ -28,7 +28,8 @@ from stelae.protocol.recovery_messages import (
 )
 from stelae.recover.survey import ASK_MS, ASKED_MAX, PAUSE_S, survey_nodes
 from stelae.spi.errors import AlreadyRecovered, CallerError, RetryableError, StelaeError, Unavailable
-from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
+from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 from stelae.spi.recovery_epoch import first_term, recovery_epoch
 
 
@@ -40,7 +41,7 @@ class CatalogSurvey:
         silent: addresses of servers that did not answer, each with the reason.
         known: the tablets of the catalog.
         masters: the newest config of the masters that the masters know.
-        remembered: the op id of the newest config of the masters that a server knows.
+        remembered: the configs of the masters that servers know.
     """
 
     def __init__(self, masters: MastersView, known: Sequence[TabletId]) -> None:
@@ -48,12 +49,16 @@ class CatalogSurvey:
         self.silent: dict[str, str] = {}
         self.known = frozenset(known)
         self.masters = masters
-        self.remembered = ZERO
+        self.remembered: list[TabletConfig] = []
 
     @property
     def needs_epoch(self) -> bool:
-        """Whether servers know a newer config of the masters than this catalog has: that of masters that were lost."""
-        return self.masters.config is not None and self.remembered > self.masters.config.op_id
+        """Whether a server knows a config of lost masters, which is no older than that of this catalog."""
+        here = self.masters.config
+        return here is not None and any(
+            known.op_id > here.op_id or (known.op_id == here.op_id and not _same_members(known, here))
+            for known in self.remembered
+        )
 
 
 async def survey_catalog(
@@ -89,7 +94,8 @@ async def survey_catalog(
                 survey.silent[address] = str(error)
                 return
         survey.replicas += facts
-        survey.remembered = max(survey.remembered, remembered)
+        if remembered is not None:
+            survey.remembered.append(remembered)
 
     await asyncio.gather(*map(one, addresses))
     return survey
@@ -110,7 +116,8 @@ async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *
             "afterwards with `stelae master add`"
         )
     (master,) = config.members
-    term = first_term(recovery_epoch(max(survey.remembered, config.op_id).term) + 1, tag)
+    epoch = max(recovery_epoch(known.op_id.term) for known in (config, *survey.remembered))
+    term = first_term(epoch + 1, tag)
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
         try:
@@ -134,7 +141,11 @@ async def _recover(connection: Connection, node_id: NodeId, address: str, term: 
     await connection.ask(node_id, RECOVER, encode(request), deadline_ms=ASK_MS)
 
 
-async def _ask_server(connection: Connection, address: str) -> tuple[list[TabletFacts], OpId]:
+def _same_members(one: TabletConfig, other: TabletConfig) -> bool:
+    return {member.node_id for member in one.members} == {member.node_id for member in other.members}
+
+
+async def _ask_server(connection: Connection, address: str) -> tuple[list[TabletFacts], TabletConfig | None]:
     node_id = await connection.reach(address, deadline_ms=ASK_MS)
     answer = await connection.ask(node_id, MASTERS, encode(MastersRequest()), deadline_ms=ASK_MS)
     config = decode(answer.body[0], MastersView).config
@@ -146,4 +157,4 @@ async def _ask_server(connection: Connection, address: str) -> tuple[list[Tablet
         page = decode(answer.body[0], CatalogFactsReply)
         found += page.tablets
         more = page.more and bool(page.tablets)
-    return found, ZERO if config is None else config.op_id
+    return found, config
