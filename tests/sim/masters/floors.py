@@ -24,10 +24,13 @@ STRIKES = {
     for kind in (MastersFaultKind.STRIKE_CRASH, MastersFaultKind.STRIKE_PAUSE, MastersFaultKind.STRIKE_PARTITION)
 } | {f"struck.{step}.{MastersFaultKind.STRIKE_MEMBERS}" for step in OF_MEMBERS}
 
+NOT_DRAWN = {"SetServerMode", "AdoptTable"}
+"""Changes of operators, which no client of a run asks for. No run loses the catalog, so there is nothing to adopt."""
+
 CHANGES = {
     f"change.{kind.__name__}.{end}"
     for kind in Change.__args__
-    if kind.__name__ != "SetServerMode"
+    if kind.__name__ not in NOT_DRAWN
     for end in ("done", "refused")
 }
 
