@@ -94,7 +94,7 @@ class TabletFacts(msgspec.Struct, frozen=True, kw_only=True):
     hash_buckets: tuple[int, ...] = ()
     consensus: str = ""
     config: TabletConfig | None = None  #: The committed one.
-    leads: bool = False
+    leads: bool = False  #: It leads the tablet, and has applied all that is committed: its schema is the newest.
     last: OpId = OpId(0, 0)  #: The last entry of its log.
 
 

@@ -40,6 +40,12 @@ class CatalogPlan(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[tuple[TabletId, str], ...]  #: Tablets whose replicas have all failed, and why.
 
 
+def without_leader(replicas: Iterable[TabletFacts], known: Collection[TabletId]) -> set[TabletId]:
+    """Return the tablets that are not in the catalog and of which no replica leads."""
+    found = [facts for facts in replicas if facts.table_id and facts.tablet_id not in known]
+    return {facts.tablet_id for facts in found} - {facts.tablet_id for facts in found if facts.leads} - {SYSTEM_TABLET}
+
+
 def plan_catalog(
     replicas: Iterable[TabletFacts],
     *,
@@ -83,7 +89,7 @@ def plan_catalog(
 
 def _newest(facts: TabletFacts) -> tuple[object, ...]:
     assert facts.config is not None
-    return facts.config.op_id, facts.leads, facts.last
+    return facts.leads, facts.config.op_id, facts.last
 
 
 def _table(
@@ -129,6 +135,12 @@ def _layout(
     except (CallerError, Corrupt) as error:
         return PartitionSchema(), {}, 0, [str(error)]
     problems = _same(partitions)
+    problems += [
+        f"tablet {facts.tablet_id} has no leader, so its newest schema is not known; start its servers and repeat "
+        "this, or recover it first: stelae recover plan --servers HOST:PORT,..."
+        for facts in tablets
+        if not facts.leads
+    ]
     if missing and not create_missing:
         problems.append(f"{missing} partitions have no tablet: their rows are lost, unless a lost server comes back")
     return scheme, partitions, missing, problems

@@ -11,7 +11,7 @@ Nothing on a tablet server is changed. Every step can be repeated: what the cata
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stelae.client.catalog import CatalogClient, tablets_of
 from stelae.client.connection import Connection
@@ -26,6 +26,7 @@ from stelae.protocol.recovery_messages import (
     RecoverRequest,
     TabletFacts,
 )
+from stelae.recover.catalog_plan import without_leader
 from stelae.recover.survey import ASK_MS, ASKED_MAX, PAUSE_S, survey_nodes
 from stelae.spi.errors import AlreadyRecovered, CallerError, RetryableError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
@@ -71,6 +72,8 @@ async def survey_catalog(
 ) -> CatalogSurvey:
     """Ask the masters and every tablet server that they know, and those at the addresses ``servers``. Changes nothing.
 
+    Waits until every tablet has a leader, which alone is sure to know the newest schema, for at most ``timeout_s``.
+
     Raises:
         CallerError: no server is known and none is given.
         Unavailable: no master leads.
@@ -83,8 +86,22 @@ async def survey_catalog(
     if not addresses:
         fact = "no tablet server has reported to the masters, as to a new catalog none does"
         raise CallerError(f"{fact}; pass the addresses of all tablet servers: --servers HOST:PORT,...")
-    survey, turns = CatalogSurvey(masters, known), asyncio.Semaphore(ASKED_MAX)
-    progress(f"asking {len(addresses)} tablet servers")
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        progress(f"asking {len(addresses)} tablet servers")
+        survey = CatalogSurvey(masters, known)
+        await _ask_all(connection, addresses, survey)
+        waiting = without_leader(survey.replicas, survey.known)
+        if not waiting or loop.time() + PAUSE_S >= deadline:
+            return survey
+        progress(f"waiting for the leaders of {len(waiting)} tablets")
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _ask_all(connection: Connection, addresses: Iterable[str], survey: CatalogSurvey) -> None:
+    """Ask every server what its replicas have on record."""
+    turns = asyncio.Semaphore(ASKED_MAX)
 
     async def one(address: str) -> None:
         async with turns:
@@ -98,7 +115,6 @@ async def survey_catalog(
             survey.remembered.append(remembered)
 
     await asyncio.gather(*map(one, addresses))
-    return survey
 
 
 async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *, timeout_s: float) -> None:

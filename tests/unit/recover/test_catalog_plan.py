@@ -12,7 +12,7 @@ from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.recovery_messages import TabletFacts
-from stelae.recover.catalog_plan import FoundTable, plan_catalog
+from stelae.recover.catalog_plan import FoundTable, plan_catalog, without_leader
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.schema import Column, Schema
@@ -38,6 +38,7 @@ def facts(tablet: str = "a", **changed: Any) -> TabletFacts:
         next_column_id=3,
         consensus="raft",
         config=config(),
+        leads=True,
         last=OpId(1, 9),
     )
     return msgspec.structs.replace(plain, **changed)
@@ -73,7 +74,8 @@ def test_the_partitions_are_those_that_the_table_had() -> None:
 
 
 def test_the_newest_config_and_schema_count_and_no_column_id_is_used_again() -> None:
-    old = facts("a", config=config(7), next_column_id=9)  # A replica that was removed since knows a dropped column.
+    # A replica that was removed since knows a dropped column.
+    old = facts("a", config=config(7), leads=False, next_column_id=9)
     new = facts("a", config=config(8, voters=5), leads=True)
     other = facts("b", schema=NEWER.to_bytes(), scheme=b"", next_column_id=6)
     table = only(old, new)
@@ -128,3 +130,15 @@ def test_what_the_catalog_has_and_tablets_without_a_table_are_left_alone() -> No
 
 def test_a_table_is_called_as_the_user_says() -> None:
     assert only(facts(), names={TABLE: "readings"}).name == "readings"
+
+
+def test_a_tablet_without_a_leader_is_a_problem_because_only_a_leader_is_sure_to_have_the_newest_schema() -> None:
+    """A follower that has just started may not have applied the last alteration: the table was adopted without it."""
+    behind = facts("a", leads=False, last=OpId(1, 99))
+    table = only(behind)
+    assert table.adoption is None and "tablet a has no leader" in table.problems[0]
+    assert without_leader([behind], ()) == {"a"} and without_leader([behind], ["a"]) == set()
+    ahead = facts("a", schema=NEWER.to_bytes(), next_column_id=6)
+    led = only(behind, ahead)
+    assert led.adoption is not None and led.adoption.schema == NEWER.to_bytes()
+    assert without_leader([behind, ahead], ()) == set()

@@ -131,6 +131,7 @@ def tablet_facts(replica: Replica) -> TabletFacts:
     """Return what a replica has on record of its table."""
     status, block, applier = replica.status, replica.flusher.superblock, replica.applier
     schemas = [Schema.from_bytes(body) for body in applier.schemas]
+    leads = status.role is Role.LEADER and status.serving and applier.applied.index >= status.commit
     return TabletFacts(
         tablet_id=replica.tablet_id,
         table_id=block.table_name,
@@ -140,6 +141,6 @@ def tablet_facts(replica: Replica) -> TabletFacts:
         hash_buckets=block.partition.hash_buckets,
         consensus=block.consensus_engine,
         config=status.committed_config,
-        leads=status.role is Role.LEADER and status.serving,
+        leads=leads,
         last=status.last,
     )
