@@ -93,16 +93,14 @@ TABLET_MOVES: Final[Mapping[TabletCause, Mapping[TabletState, TabletState | None
 def table_may_become(before: TableState | None, after: TableState) -> bool:
     """Return whether a cause leads from one state to the other, or they are equal. ``None``: no table.
 
-    A table that is adopted may be in the middle of an alteration."""
+    The exception is a table that is adopted (ADR 83): it may begin as ALTERING, and its tablets begin as RUNNING."""
     if before is None:
-        return after in (TableState.RUNNING, TableState.ALTERING)
+        return after is TableState.RUNNING
     return before is after or any(row[before] is after for row in TABLE_MOVES.values())
 
 
 def tablet_may_become(before: TabletState | None, after: TabletState) -> bool:
-    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no tablet.
-
-    A tablet that is adopted exists on its servers."""
+    """Return whether a cause leads from one state to the other, or they are equal. ``None``: no tablet."""
     if before is None:
-        return after in (TabletState.PREPARING, TabletState.RUNNING)
+        return after is TabletState.PREPARING
     return before is after or any(row[before] is after for row in TABLET_MOVES.values())
