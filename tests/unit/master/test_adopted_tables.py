@@ -87,21 +87,9 @@ STRANGE = AdoptedTablet(tablet_id=TabletId("c" * 32), partition=Partition((7,)),
 NO_MEMBERS = TabletConfig(op_id=OpId(1, 1), members=())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two tablets": ({"tablets": TWICE}, "the same partition as another one"),
-    "no such partition": (
-        {
-            "tablets": (
-                *ADOPT.tablets,
-                AdoptedTablet(tablet_id=TabletId("c" * 32), partition=Partition((7,)), config=CONFIG),
-            )
-        },
-        "a partition that its table does not have",
-    ),
+    "no such partition": ({"tablets": (*ADOPT.tablets, STRANGE)}, "a partition that its table does not have"),
     "no members": (
-        {
-            "tablets": tuple(
-                msgspec.structs.replace(one, config=TabletConfig(op_id=OpId(1, 1), members=())) for one in ADOPT.tablets
-            )
-        },
+        {"tablets": tuple(msgspec.structs.replace(one, config=NO_MEMBERS) for one in ADOPT.tablets)},
         "has no members",
     ),
     "a column id used again": ({"next_column_id": 2}, "a column has id 2 already"),

@@ -15,7 +15,14 @@ from stelae.protocol.master_errors import BadChange
 from stelae.protocol.master_messages import AdoptedTablet, AdoptTable
 from stelae.server.master.core.alter import check_name
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.mutations import Context, Mutation, new_tablets, partitions_of, table_mutation
+from stelae.server.master.core.mutations import (
+    Context,
+    Mutation,
+    check_factor,
+    new_tablets,
+    partitions_of,
+    table_mutation,
+)
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import node_id, tablet_id
@@ -70,8 +77,10 @@ def _check_unknown(catalog: Catalog, change: AdoptTable) -> None:
     for one in change.tablets:
         if (tablet := catalog.tablets.get(tablet_id(one.tablet_id))) is not None:
             raise BadChange(f"tablet {one.tablet_id} is in the catalog already, of table {tablet.table_id}")
-        if not one.config.members or any(not node_id(member.node_id) for member in one.config.members):
+        if not one.config.members:
             raise BadChange(f"tablet {one.tablet_id} has no members")
+        for member in one.config.members:
+            node_id(member.node_id)
 
 
 def _read(change: AdoptTable, context: Context) -> tuple[Schema, Schema | None, PartitionSchema]:
@@ -84,9 +93,7 @@ def _read(change: AdoptTable, context: Context) -> tuple[Schema, Schema | None, 
     highest = max(column.id for one in (schema, applied or schema) for column in one.columns)
     if change.next_column_id <= highest:
         raise BadChange(f"next column id {change.next_column_id}; a column has id {highest} already")
-    limit = context.settings.replication_factor_max
-    if not 1 <= change.replication_factor <= limit or change.replication_factor % 2 == 0:
-        raise BadChange(f"replication factor {change.replication_factor}: it is odd, from 1 to {limit}")
+    check_factor(change.replication_factor, context)
     return schema, applied, scheme
 
 

@@ -30,6 +30,7 @@ from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import (
     Context,
     Mutation,
+    check_factor,
     draw_id,
     move_table,
     move_tablet,
@@ -109,7 +110,7 @@ def _read_schemas(change: CreateTable, context: Context) -> tuple[Schema, Partit
 
 def _check_limits(catalog: Catalog, change: CreateTable, tablets: int, context: Context) -> None:
     settings, factor = context.settings, change.replication_factor
-    _check_factor(factor, context)
+    check_factor(factor, context)
     if tablets > settings.tablets_per_table_max:
         limit = settings.tablets_per_table_max
         raise BadChange(f"{tablets} tablets; a table has at most {limit} (tablets_per_table_max)")
@@ -117,12 +118,6 @@ def _check_limits(catalog: Catalog, change: CreateTable, tablets: int, context: 
         raise BadChange(f"there are {len(catalog.names)} tables already, the most allowed (tables_max)")
     _check_servers(factor, context)
     _check_burden(tablets, factor, context)
-
-
-def _check_factor(factor: int, context: Context) -> None:
-    limit = context.settings.replication_factor_max
-    if not 1 <= factor <= limit or factor % 2 == 0:
-        raise BadChange(f"replication factor {factor}: it is odd, from 1 to {limit} (replication_factor_max)")
 
 
 def _check_servers(factor: int, context: Context) -> None:
@@ -158,7 +153,7 @@ def _alter(catalog: Catalog, change: AlterTable, context: Context) -> Mutation:
         _check_settled(table)
     context.limits.check_schema(schema, table.newest)
     if altered.replicas != table.replication_factor:
-        _check_factor(altered.replicas, context)
+        check_factor(altered.replicas, context)
         if altered.replicas > table.replication_factor:
             _check_servers(altered.replicas, context)
     structural = altered.schema_changed or altered.ranges_changed

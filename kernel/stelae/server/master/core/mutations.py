@@ -13,6 +13,7 @@ import msgspec
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
+from stelae.protocol.master_errors import BadChange
 from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.batches import CatalogBatch
@@ -146,3 +147,10 @@ def table_mutation(
     version = table.newest.version if table.schema else 0
     answer = ChangeReply(table_id=table.table_id, schema_version=version)
     return Mutation(batch=CatalogBatch(puts=puts), locks=LockRequest(write=locked), answer=answer)
+
+
+def check_factor(factor: int, context: Context) -> None:
+    """Check the number of replicas of a table. Raises ``BadChange``."""
+    limit = context.settings.replication_factor_max
+    if not 1 <= factor <= limit or factor % 2 == 0:
+        raise BadChange(f"replication factor {factor}: it is odd, from 1 to {limit} (replication_factor_max)")
