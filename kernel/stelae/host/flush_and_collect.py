@@ -78,6 +78,16 @@ class Flusher:
         return self._able and (self.node_full or self.applier.store.memory_bytes() >= self.memory_bytes_max)
 
     @property
+    def waits_for_log(self) -> bool:
+        """Whether no flush may begin, because entries are applied that the log does not have durably (rule 3).
+
+        An append that fails after its entries were applied leaves a replica so. Only the same entries, sent again by
+        the leader, end it."""
+        return (
+            self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index) < self.applier.applied.index
+        )
+
+    @property
     def unflushed_bytes(self) -> int:
         """The memory of the rows that are not flushed; without rows, the bytes of the entries that are not flushed."""
         store = self.applier.store
@@ -91,8 +101,7 @@ class Flusher:
         """Start a flush.
 
         Return False if the log is not durable up to the applied index, or other work is in progress."""
-        durable_index = self.applier.cache.settled(self.writer.durable(self.superblock.log_id).index)
-        if not self._able or durable_index < self.applier.applied.index or not self.applier.idle:
+        if not self._able or self.waits_for_log or not self.applier.idle:
             return False
         return self._run(self.applier.store.flush, flushes=True)
 

@@ -16,6 +16,7 @@ from stelae.host.copy_requests import CopyRequests
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
+from stelae.host.log_repair import LogRepair
 from stelae.host.member_changes import AbortDone, MembersChanged, PendingMemberChanges
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer
@@ -65,6 +66,9 @@ class Replica:
         self._failing = ""  #: Why the replica will fail once it has handed over its leadership.
         self.read_faults = ReadFaults(self.fail_after_handover, self.fail)  #: Gets the results of reads and store work.
         self.suspended = False  #: True while the disk is full: input is refused.
+        self._log_repair = LogRepair(
+            log=log, writer=ports.writer, later=self.retry_later, on_repaired=self._repaired, on_failed=self.fail
+        )
         self._timer: Timer | None = None
         self._timer_us = 0
         self._core_us = 0  #: The time of the core's last ``Tick``.
@@ -129,10 +133,10 @@ class Replica:
     # -- input -----------------------------------------------------------------------------------
 
     def receive(self, sender: NodeId, received: PeerMessage) -> None:
-        """Handle a consensus message. A message with entries is dropped while the replica does not accept input."""
+        """Handle a consensus message. A message with entries is dropped while they cannot be appended."""
         if self._closed:
             return
-        if received.entries and not self.accepts_input:
+        if received.entries and not (self._can_append and (not self.flusher.full or self.flusher.waits_for_log)):
             self._ports.metrics.count("consensus_messages_refused")
             return
         if received.kind in self._vote_kinds:
@@ -322,9 +326,12 @@ class Replica:
 
     @property
     def accepts_input(self) -> bool:
-        """Whether the replica can append now."""
-        room = self._ports.writer.has_room() and not self.flusher.full
-        return room and not self.suspended and not self.executor.stalled
+        """Whether the replica takes new writes now."""
+        return self._can_append and not self.flusher.full
+
+    @property
+    def _can_append(self) -> bool:
+        return self._ports.writer.has_room() and not self.suspended and not self.executor.stalled
 
     def _refusal(self, *, needs_room: bool = True) -> StelaeError | None:
         if reason := self.failure or self._failing:
@@ -429,7 +436,7 @@ class Replica:
         elif not self.suspended:
             self.suspended = True
             log.warning("disk full tablet=%s durable=%s", self.tablet_id, failed.durable)
-            self.retry_later(self._repair)
+            self._log_repair.begin()
 
     def metadata_failed(self, error: StelaeError, retry: Callable[[], None]) -> None:
         if isinstance(error, Full):
@@ -486,15 +493,7 @@ class Replica:
 
         self._ports.turns.call_at(self._ports.turns.now_us() + REPAIR_INTERVAL_US, run)
 
-    def _repair(self) -> None:
-        def repaired(result: object) -> None:
-            if isinstance(result, OpId):
-                self.suspended = False
-                log.info("disk has space again tablet=%s durable=%s", self.tablet_id, result)
-                self._schedule_turn()
-            elif isinstance(result, Full):
-                self.retry_later(self._repair)
-            else:
-                self.fail(f"the log cannot be repaired: {result}")
-
-        self._ports.writer.repair(self.log, repaired)
+    def _repaired(self, durable: OpId) -> None:
+        self.suspended = False
+        log.info("disk has space again tablet=%s durable=%s", self.tablet_id, durable)
+        self._schedule_turn()

@@ -201,7 +201,7 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     ports = MagicMock()
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
-    executor, flusher = MagicMock(stalled=False), MagicMock(full=True)
+    executor, flusher = MagicMock(stalled=False), MagicMock(full=True, waits_for_log=False)
     replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), MagicMock(), flusher)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
@@ -212,3 +212,25 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     assert len(answers) == 1, "a read waits for its majority"
     replica.drained()
     flusher.consider.assert_called_once()
+
+
+def test_a_full_store_that_waits_for_entries_of_its_log_takes_them_but_no_writes() -> None:
+    # An append failed after its entries were applied. The store cannot flush them until the log has them durably, so
+    # a replica that refused them because its store is full would never accept anything again.
+    core = MagicMock()
+    core.status.return_value = STATUS
+    core.can_wait.return_value = False
+    ports = MagicMock()
+    ports.writer.has_room.return_value = True
+    replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
+    executor, flusher = MagicMock(stalled=False), MagicMock(full=True, waits_for_log=True)
+    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), MagicMock(), flusher)
+    answers: list[Any] = []
+    replica.write(MagicMock(), answers.append)
+    assert isinstance(answers[0], Overloaded)
+    append = MagicMock(entries=(Entry(LAST, EntryKind.NOOP, 0, b""),))
+    replica.receive(PEER, append)
+    ports.turns.defer.assert_called_once()
+    ports.writer.has_room.return_value = False
+    replica.receive(PEER, append)
+    ports.metrics.count.assert_called_once_with("consensus_messages_refused")

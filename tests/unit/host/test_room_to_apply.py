@@ -157,7 +157,9 @@ def test_what_is_not_durable_is_not_flushed_and_nothing_is_put_on_top_of_it(scen
     assert scene.commit(9) == 2
     assert scene.pool.waiting == []
     assert scene.flusher.full
+    assert scene.flusher.waits_for_log, "its entries must come again, although the store is full"
     scene.durable = 9
+    assert not scene.flusher.waits_for_log
     assert scene.commit(9) == 2
     scene.pool.work()
     assert scene.applier.applied.index == 9
