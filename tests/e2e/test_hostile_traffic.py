@@ -15,7 +15,7 @@ from stelae.host.heartbeats import Beat, BeatAck, BeatRefusal
 from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessageHeader
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
-from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.protocol.codec import encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
@@ -70,7 +70,7 @@ CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
 RECOVERY = (SURVEY, STAND_DOWN, RECOVER)
 REQUESTS = (WRITE, *BULK, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE, *RECOVERY)
-MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_ROWS)
+MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_COPY)
 PATIENT_MS = 1000
 """Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
 
@@ -122,7 +122,7 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         REMOVED: [[encode(RemovalNotice(TABLET, OpId(9, 9)))]],
         NEW_REPLICA: [[encode(NEW)]],
         START_COPY: [[encode(copy_to(hosted))] for hosted in (True, False)],
-        CANCEL_ROWS: [[encode(CancelRows(tablet_id=TABLET, term=9, why="not needed"))]],
+        CANCEL_COPY: [[encode(CancelCopy(tablet_id=TABLET, term=9, why="not needed"))]],
         CONFIG: [[encode(ConfigRequest(TABLET))]],
         CHANGE_MEMBERS: [[encode(ChangeMembersRequest(TABLET, RemoveServer(node_id=NodeId("e" * 32)), OpId(0, 1)))]],
         ABORT_CHANGE: [[encode(AbortChangeRequest(TABLET, OpId(0, 1)))]],

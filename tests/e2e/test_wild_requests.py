@@ -18,7 +18,7 @@ from stelae.host.heartbeats import Beat, BeatAck
 from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
-from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.copy_list_messages import (
@@ -123,7 +123,7 @@ ONE_WAY: dict[str, Any] = {
     REMOVED: RemovalNotice,
     NEW_REPLICA: NewReplica,
     START_COPY: StartCopy,
-    CANCEL_ROWS: CancelRows,
+    CANCEL_COPY: CancelCopy,
 }
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""

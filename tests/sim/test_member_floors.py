@@ -40,7 +40,7 @@ OFTEN = {
     "members.refused.rows_missing",
     "members.refused.wrong_config_id",
     "members.stepping_down",
-    "message.CancelRows",
+    "message.CancelCopy",
     "new_replica.arrived",
     "new_replica.crash_planned",
     "new_replica.created",

@@ -11,7 +11,7 @@ from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.peer_codec import PeerCodec, PeerMessage, PeerMessageHeader
 from stelae.host.ports import Timer, Turns
 from stelae.host.replica import Replica
-from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Outbound, Status
 from stelae.spi.consensus_events import DAMAGED, UNKNOWN, Event, PeerUnreachable, Removed
@@ -122,10 +122,10 @@ class PeerTraffic:
         if self._link is not None:
             self._link.send(to, START_COPY, [self._encoder.encode(asked)])
 
-    def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
+    def cancel_copy(self, to: NodeId, cancelled: CancelCopy) -> None:
         """Tell a node that it need not copy the rows of a tablet. The message is dropped if it is not connected."""
         if self._link is not None:
-            self._link.send(to, CANCEL_ROWS, [self._encoder.encode(cancelled)])
+            self._link.send(to, CANCEL_COPY, [self._encoder.encode(cancelled)])
 
     # -- arrivals --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from stelae.host.new_replica import NewReplica
-from stelae.host.start_copy import CancelRows, StartCopy
+from stelae.host.start_copy import CancelCopy, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.spi.consensus import Beats, CopyRequest, Fatal, HardState, Outbound, ReadReady
 from stelae.spi.consensus_events import Event
@@ -60,7 +60,7 @@ class PeerNetwork(Protocol):
     def start_copy(self, to: NodeId, asked: StartCopy) -> None:
         """Ask the node of a member to copy the tablet."""
 
-    def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
+    def cancel_copy(self, to: NodeId, cancelled: CancelCopy) -> None:
         """Tell the node of a member without rows that it need not copy them."""
 
 

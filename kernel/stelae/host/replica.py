@@ -92,9 +92,9 @@ class Replica:
         self.member_changes = member_changes
         self.flusher = flusher
         self._retention = flusher.retention
-        network = self._ports.network
-        self._copy_requests = CopyRequests(network.create_replica, network.start_copy, self._ports.metrics)
-        self._rows_for_witnesses = RowsForWitnesses(network.start_copy, network.cancel_rows)
+        start, cancel = self._ports.network.start_copy, self._ports.network.cancel_copy
+        self._copy_requests = CopyRequests(self._ports.network.create_replica, start, cancel, self._ports.metrics)
+        self._rows_for_witnesses = RowsForWitnesses(start, cancel)
 
     def start(self) -> None:
         """Start to take part in the consensus group."""

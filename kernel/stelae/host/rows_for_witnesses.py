@@ -8,7 +8,7 @@ time only: a voter may have been demoted for good, as one that shall serve reads
 import logging
 from collections.abc import Callable
 
-from stelae.host.start_copy import CancelRows, StartCopy, copy_rows
+from stelae.host.start_copy import CancelCopy, StartCopy, copy_rows
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -38,7 +38,7 @@ class RowsForWitnesses:
     """
 
     def __init__(
-        self, start: Callable[[NodeId, StartCopy], None], cancel: Callable[[NodeId, CancelRows], None]
+        self, start: Callable[[NodeId, StartCopy], None], cancel: Callable[[NodeId, CancelCopy], None]
     ) -> None:
         self._start = start
         self._cancel = cancel
@@ -65,7 +65,7 @@ class RowsForWitnesses:
             self._next_us[node] = now_us + ASK_US
             if returned is not None:
                 why = f"node {returned} is back, which was a voter; change its role to VOTER"
-                self._cancel(node, CancelRows(tablet_id=block.tablet_id, term=status.term, why=why))
+                self._cancel(node, CancelCopy(tablet_id=block.tablet_id, term=status.term, why=why))
             elif (asked := copy_rows(node, block, status, log_base)) is not None:
                 self._start(node, asked)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stelae.host.ports import Timer
-from stelae.host.start_copy import CancelRows, StartCopy
+from stelae.host.start_copy import CancelCopy, StartCopy
 from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copied_replicas import CopiedReplicas
 from stelae.lifecycle.copy_environment import CopyEnvironment
@@ -136,12 +136,18 @@ class TabletCopies:
         self.at_end(tablet_id, done)
         self._drop_stage(tablet_id)
 
-    def cancel_rows(self, cancelled: CancelRows) -> None:
-        """Cancel the copy of the rows to a replica without rows, because its leader says that they are not needed."""
-        copy = self._running.get(cancelled.tablet_id)
-        replica = self._env.node.replicas.get(cancelled.tablet_id)
+    def cancelled_by_leader(self, cancelled: CancelCopy) -> None:
+        """Cancel a copy because a leader says that it is not needed. A message that is out of date has no effect."""
+        tablet, why = cancelled.tablet_id, cancelled.why[:WHY_CHARACTERS_MAX]
+        if (copy := self._running.get(tablet)) is None:
+            return
+        if cancelled.removed_by is not None:
+            if cancelled.term >= copy.asked.term and cancelled.removed_by > copy.asked.config:
+                self.cancel(tablet, why)
+            return
+        replica = self._env.node.replicas.get(tablet)
         if isinstance(copy, RowsCopy) and replica is not None and cancelled.term >= replica.status.term:
-            self.cancel(cancelled.tablet_id, cancelled.why[:WHY_CHARACTERS_MAX])
+            self.cancel(tablet, why)
 
     def stop(self) -> None:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""

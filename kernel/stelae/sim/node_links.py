@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.new_replica import NewReplica
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
-from stelae.host.start_copy import CancelRows, StartCopy
+from stelae.host.start_copy import CancelCopy, StartCopy
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
 from stelae.sim.network import Network
@@ -182,10 +182,10 @@ class ObservedNetwork:
         self._facts.replica_asked(self._node, new)
         self._create_replica(to, new)
 
-    def cancel_rows(self, to: NodeId, cancelled: CancelRows) -> None:
+    def cancel_copy(self, to: NodeId, cancelled: CancelCopy) -> None:
         """Count the message, then forward it to the network."""
-        self._facts.coverage.hit("message.CancelRows")
-        self._traffic.cancel_rows(to, cancelled)
+        self._facts.coverage.hit("message.CancelCopy")
+        self._traffic.cancel_copy(to, cancelled)
 
     def start_copy(self, to: NodeId, asked: StartCopy) -> None:
         """Report the message, then send it."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stelae.host.rows_for_witnesses import ASK_US, RETURNED_WAIT_US, RowsForWitnesses
-from stelae.host.start_copy import CancelRows, StartCopy
+from stelae.host.start_copy import CancelCopy, StartCopy
 from stelae.spi.consensus import PeerProgress, Role, Status
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import Member, MemberType, TabletConfig
@@ -19,14 +19,14 @@ class Sent:
     """Notes the messages of a leader."""
 
     def __init__(self) -> None:
-        self.messages: list[StartCopy | CancelRows] = []
+        self.messages: list[StartCopy | CancelCopy] = []
         self.rows = RowsForWitnesses(self._note, self._note)
 
-    def _note(self, to: NodeId, message: StartCopy | CancelRows) -> None:
+    def _note(self, to: NodeId, message: StartCopy | CancelCopy) -> None:
         assert to == PEER
         self.messages.append(message)
 
-    def at(self, now_us: int, leads: Status) -> list[StartCopy | CancelRows]:
+    def at(self, now_us: int, leads: Status) -> list[StartCopy | CancelCopy]:
         """Look at a time; return what was sent then."""
         before = len(self.messages)
         self.rows.consider(leads, BLOCK, ZERO, now_us)
@@ -86,7 +86,7 @@ def test_the_copy_is_cancelled_when_the_voter_that_was_demoted_is_back() -> None
     sent = Sent()
     assert isinstance(sent.at(0, with_demoted(leader(), "PROBE"))[0], StartCopy), "it is down"
     (cancelled,) = sent.at(ASK_US, with_demoted(leader(), "REPLICATE"))
-    assert isinstance(cancelled, CancelRows)
+    assert isinstance(cancelled, CancelCopy)
     assert (cancelled.term, cancelled.tablet_id) == (2, BLOCK.tablet_id)
     assert str(OLD) in cancelled.why and "change its role to VOTER" in cancelled.why
 
@@ -96,9 +96,9 @@ def test_a_voter_that_was_demoted_for_good_delays_the_rows_and_does_not_prevent_
 ) -> None:
     """The config does not say whether it was demoted because it was down, or to serve reads only."""
     sent, reader = Sent(), with_demoted(leader(), "REPLICATE")
-    assert isinstance(sent.at(0, reader)[0], CancelRows)
+    assert isinstance(sent.at(0, reader)[0], CancelCopy)
     assert "change its role to VOTER" in caplog.text and str(OLD) in caplog.text
-    assert isinstance(sent.at(RETURNED_WAIT_US - 1, reader)[0], CancelRows)
+    assert isinstance(sent.at(RETURNED_WAIT_US - 1, reader)[0], CancelCopy)
     (asked,) = sent.at(RETURNED_WAIT_US - 1 + ASK_US, reader)
     assert isinstance(asked, StartCopy) and asked.rows_only
     assert len(caplog.records) == 1
@@ -117,7 +117,7 @@ def test_a_voter_that_is_demoted_again_is_waited_for_again() -> None:
     sent.at(0, with_demoted(leader(), "REPLICATE"))
     sent.at(ASK_US, leader())
     (cancelled,) = sent.at(RETURNED_WAIT_US, with_demoted(leader(), "REPLICATE"))
-    assert isinstance(cancelled, CancelRows)
+    assert isinstance(cancelled, CancelCopy)
 
 
 def test_a_replica_for_reads_that_never_voted_cancels_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.new_replica import LogStart
-from stelae.host.start_copy import CancelRows
+from stelae.host.start_copy import CancelCopy
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle import rows_copy
 from stelae.lifecycle.copy_facts import CopyFacts
@@ -237,7 +237,7 @@ def test_power_lost_while_rows_are_put_back_leaves_a_witness(point: str, operati
         def hit(self, name: str) -> None:
             self.passed.append(name)
             if name == point:
-                node.copies.cancel_rows(CancelRows(tablet_id=TABLET, term=6, why="node c is back"))
+                node.copies.cancelled_by_leader(CancelCopy(tablet_id=TABLET, term=6, why="node c is back"))
                 if number:
                     node.disk.faults.lose_power_after(operations=number)
 
@@ -394,7 +394,7 @@ def test_a_copy_that_its_leader_cancels_leaves_the_witness_as_it_was() -> None:
     node = witness(witness_disk())
 
     def cancel(_item: str) -> CopyOutcome | None:
-        node.copies.cancel_rows(CancelRows(tablet_id=TABLET, term=6, why="node c is back"))
+        node.copies.cancelled_by_leader(CancelCopy(tablet_id=TABLET, term=6, why="node c is back"))
         return None
 
     node.network.on_chunk = cancel
@@ -407,7 +407,7 @@ def test_an_old_leader_cancels_nothing() -> None:
     node = witness(witness_disk())
 
     def cancel(_item: str) -> CopyOutcome | None:
-        node.copies.cancel_rows(CancelRows(tablet_id=TABLET, term=5, why="old"))
+        node.copies.cancelled_by_leader(CancelCopy(tablet_id=TABLET, term=5, why="old"))
         return None
 
     node.network.on_chunk = cancel

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.host.superblock import PartitionBounds
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.lifecycle.rows_copy import RowsCopy
@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, configured: TabletId | None = None) -> None:
         self.started: list[StartCopy] = []
-        self.cancelled: list[CancelRows] = []
+        self.cancelled: list[CancelCopy] = []
         self.handlers: dict[str, Callable[[Any], None]] = {}
         tablet = None if configured is None else SimpleNamespace(id=configured)
         node: Any = SimpleNamespace(
@@ -53,7 +53,7 @@ class Server:
         )
         self.service = CopyTargetService(node, SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
         self.service.start()
-        copies: Any = SimpleNamespace(start=self.started.append, cancel_rows=self.cancelled.append, running={})
+        copies: Any = SimpleNamespace(start=self.started.append, cancelled_by_leader=self.cancelled.append, running={})
         self.service._copies = copies
 
     def _handle(self, kind: str, handler: Callable[[Any], None]) -> None:
@@ -94,7 +94,7 @@ def test_a_wild_request_is_refused_before_the_guards(server: Server, changed: di
     assert server.started == [] and len(str(refused.value)) < 500
 
 
-@pytest.mark.parametrize("kind", [START_COPY, CANCEL_ROWS])
+@pytest.mark.parametrize("kind", [START_COPY, CANCEL_COPY])
 @pytest.mark.parametrize("frames", [(), (b"",), (b"\xc1",), (b"\x91" * 100_000,), (msgspec.msgpack.encode({}),)])
 def test_a_message_that_is_none_is_refused(server: Server, kind: str, frames: tuple[bytes, ...]) -> None:
     with pytest.raises(PeerError, match=f"malformed {kind}"):
@@ -106,7 +106,7 @@ def test_a_node_without_a_transport_says_so(server: Server) -> None:
     server.service._copies = None
     with pytest.raises(PeerError, match=r"\[engines\] copy is not set"):
         server.ask()
-    server.receive(CANCEL_ROWS, msgspec.msgpack.encode(CancelRows(tablet_id=TabletId("t"), term=1, why="")))
+    server.receive(CANCEL_COPY, msgspec.msgpack.encode(CancelCopy(tablet_id=TabletId("t"), term=1, why="")))
     assert server.service.running == {}
     server.service.stop()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from stelae.host.node import Node
-from stelae.host.start_copy import CANCEL_ROWS, START_COPY, CancelRows, StartCopy
+from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_settings import StageSettings
@@ -61,7 +61,7 @@ class CopyTargetService:
         self._manager = manager
         self._tombstones = tombstones
         self._decoder = msgspec.msgpack.Decoder(StartCopy)
-        self._cancels = msgspec.msgpack.Decoder(CancelRows)
+        self._cancels = msgspec.msgpack.Decoder(CancelCopy)
         self._copies: TabletCopies | None = None
         self.transport: CopyTarget | None = None  #: Set by ``start``, if the settings choose a transport.
 
@@ -110,7 +110,7 @@ class CopyTargetService:
         """Make the transport's side, and register the handlers."""
         node, chosen = self._node, self._node.config.copy
         node.messenger.on_message(START_COPY, self._arrived)
-        node.messenger.on_message(CANCEL_ROWS, self._cancel_rows)
+        node.messenger.on_message(CANCEL_COPY, self._cancel_copy)
         if chosen is None:
             return
         assert isinstance(node.tablets, TabletLoader)
@@ -154,14 +154,14 @@ class CopyTargetService:
             raise PeerError(f"a copy of tablet {asked.tablet_id} was refused: [engines] copy is not set on this node")
         self._copies.start(asked)
 
-    def _cancel_rows(self, message: OneWayMessage) -> None:
-        """Cancel the copy of rows as a leader says. Raises ``PeerError`` if the message is malformed."""
+    def _cancel_copy(self, message: OneWayMessage) -> None:
+        """Cancel a copy as a leader says. Raises ``PeerError`` if the message is malformed."""
         try:
             cancelled = self._cancels.decode(message.body[0])
         except (IndexError, ValueError, RecursionError) as error:
-            raise PeerError(f"malformed {CANCEL_ROWS}: {error}") from error
+            raise PeerError(f"malformed {CANCEL_COPY}: {error}") from error
         if self._copies is not None:
-            self._copies.cancel_rows(cancelled)
+            self._copies.cancelled_by_leader(cancelled)
 
     def _decode(self, sender: NodeId, frames: Sequence[Buffer]) -> StartCopy:
         try:
