@@ -95,6 +95,7 @@ SCENARIOS = (
     _scenario(DURABILITY, "11", "a change is cancelled before it is appended", "change_aborted"),
     _scenario(DURABILITY, "11", "a change that leaves no possible leader is refused", "changes_refused"),
     _scenario(DURABILITY, "12", "a caretaker serves nobody and hands over", "witness_is_caretaker"),
+    _scenario(DURABILITY, "12", "with its rows it is a caretaker until it is a VOTER", "witness_leads_with_rows"),
     _scenario(DISSERTATION, "3.10", "a transfer succeeds", "transfer"),
     _scenario(DISSERTATION, "3.10", "the successor lags, and gets the log first", "transfer"),
     _scenario(DISSERTATION, "3.10", "the successor dies, and the leader goes on", "transfer_target_dies"),
