@@ -11,7 +11,7 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -49,20 +49,18 @@ from stelae.protocol.tablet_messages import (
     StatusRequest,
     TransferRequest,
 )
-from stelae.rows.batch_building import build_batch
-from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
+from stelae.rows.operations import Operation
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind, OpResult
+from stelae.spi.write import OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
 from stelae.wire.refusals import RemoteError
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
-_KEY_ONLY = (OpKind.DELETE, OpKind.DELETE_IGNORE)
 
 CALL_MS = 2_000
 """Deadline of one request to a node, in milliseconds."""
@@ -362,35 +360,21 @@ class ConnectedTablet:
         """How many times an operation was sent again."""
         return self._writer.retries
 
-    def write(
-        self, kind: OpKind, rows: Sequence[tuple[Any, ...]], *, timeout_s: float = TIMEOUT_S
-    ) -> asyncio.Future[OpResult]:
-        """Send one operation. Many may be in flight.
+    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
+        """Send one encoded operation. Many may be in flight.
 
         Args:
-            kind: the kind of write.
-            rows: for each row one value per column of the schema, in its order; for deletes, per key column.
+            encoded: its rows, in one of the forms of ``rows.operations``.
             timeout_s: how long to retry; at most ``TIMEOUT_S_MAX``.
+            follows: put it in the same request as the operation before, so that both keep their order.
 
         The future's result has the rows that were not written (``errors``), or a ``refusal`` of the whole operation. It
         is set once a majority has made the operation durable. After ``DeadlineExceeded``, the operation may still take
         effect, at most once.
 
         Raises:
-            SchemaMismatch: a row does not fit, and there are ``ROW_FORM_ROWS_MAX`` rows or more, which are sent as one
-                Arrow batch. With fewer rows, the row is an error in the result.
             Overloaded: too many operations have no outcome yet.
         """
-        given: Sequence[tuple[Any, ...]] | bytes = rows
-        if len(rows) >= ROW_FORM_ROWS_MAX:
-            layout = self.schema.key_layout if kind in _KEY_ONLY else self.schema.layout
-            given = build_batch(layout, rows).to_ipc()
-        return self._writer.write(operation(kind, given), timeout_s)
-
-    def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send one encoded operation; see :meth:`write`.
-
-        With ``follows``, it is in the same request as the operation before, so that both keep their order."""
         return self._writer.write(encoded, timeout_s, follows=follows)
 
     async def page(

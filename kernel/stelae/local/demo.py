@@ -87,19 +87,10 @@ class Demo:
         self._listener.phase(f"creating table {source.table} with {TABLETS} tablets")
         partition = {"hash": [{"columns": list(source.key), "buckets": TABLETS}]}
         table = await client.create_table(source.table, source.columns, source.key, partition=partition)
-        described = (await _catalog(client).get_table(source.table)).tablets
-        tablets = [await client.connection.tablet(one.tablet_id, members=one.members) for one in described]
+        tablets = [one.tablet_id for one in (await _catalog(client).get_table(source.table)).tablets]
         progress = partial(self._listener.phase, "loading")
-        load = DemoLoad(tablets, table.partitioning, source, lambda: progress(load.acked_count, len(source.rows)))
-        faults = DemoKills(
-            self._cluster,
-            client,
-            source.table,
-            [tablet.tablet_id for tablet in tablets],
-            load,
-            self._listener,
-            outlive=self._outlive,
-        )
+        load = DemoLoad(table, table.partitioning, source, lambda: progress(load.acked_count, len(source.rows)))
+        faults = DemoKills(self._cluster, client, source.table, tablets, load, self._listener, outlive=self._outlive)
         progress(0, len(source.rows))
         began = time.monotonic()
         tasks = [asyncio.create_task(faults.run()), asyncio.create_task(load.run())]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any, Protocol
 
-from stelae.client.connection import ConnectedTablet
+from stelae.client.failures import UNKNOWN_OUTCOME, WriteResult
 from stelae.local.ack_times import AckTimes
 from stelae.local.demo_source import DemoSource
 from stelae.partition.partitioning import Partitioning
+from stelae.spi.errors import DeadlineExceeded
 from stelae.spi.rows import RowBatch
-from stelae.spi.write import OpKind, OpResult
 
 CALLS_MAX = 16
 """The most calls in flight to one tablet."""
@@ -37,11 +38,18 @@ WRITE_TIMEOUT_S = 20.0
 PROBLEMS_MAX = 5
 
 
+class LoadedTable(Protocol):
+    """The part of ``AsyncTable`` that a load uses."""
+
+    async def insert(self, rows: Any, *, errors: str, timeout_s: float) -> WriteResult:
+        """Insert rows. With ``errors="return"``, failures are in the result."""
+        ...
+
+
 class TabletLoad:
     """The load of one tablet: the numbers of its rows in the source, and how many were sent and acknowledged."""
 
-    def __init__(self, tablet: ConnectedTablet, numbers: Sequence[int], now: Callable[[], float]) -> None:
-        self.tablet = tablet
+    def __init__(self, numbers: Sequence[int], now: Callable[[], float]) -> None:
         self.numbers = numbers
         self.sent = 0
         self.calls = 0
@@ -80,26 +88,23 @@ class DemoLoad:
     """The load of a source into a table. The rows are inserted, so a row that took effect twice would be an error.
 
     Args:
-        tablets: the empty tablets of the table, in the order of the partitions.
+        table: the table, which is empty.
         partitioning: decides in which partition a row is.
         source: the rows.
         on_acked: called after each acknowledged call.
     """
 
     def __init__(
-        self,
-        tablets: Sequence[ConnectedTablet],
-        partitioning: Partitioning,
-        source: DemoSource,
-        on_acked: Callable[[], None],
+        self, table: LoadedTable, partitioning: Partitioning, source: DemoSource, on_acked: Callable[[], None]
     ) -> None:
+        self._table = table
         self._rows = source.rows
         self._on_acked = on_acked
         self._loop = asyncio.get_running_loop()
         self._finished: asyncio.Future[None] = self._loop.create_future()
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
         numbers = numbers_by_partition(partitioning, source)
-        self.tablet_loads = [TabletLoad(*one, self._loop.time) for one in zip(tablets, numbers, strict=True)]
+        self.tablet_loads = [TabletLoad(of_tablet, self._loop.time) for of_tablet in numbers]
         self.acked = bytearray(len(source.rows))
         """1 for each row that was acknowledged, by its number in the source."""
         self.acked_count = 0
@@ -120,7 +125,7 @@ class DemoLoad:
 
         Raises:
             DeadlineExceeded: a write had no answer in time.
-            StelaeError: the first other error of a write.
+            StelaeError: the first error of a write as a whole.
         """
         try:
             for load in self.tablet_loads:
@@ -171,12 +176,19 @@ class DemoLoad:
     def _send(self, load: TabletLoad) -> None:
         numbers = load.take()
         rows = [self._rows[number] for number in numbers]
-        call = load.tablet.write(OpKind.INSERT, rows, timeout_s=WRITE_TIMEOUT_S)
+        call = asyncio.ensure_future(self._insert(rows))
         call.add_done_callback(partial(self._answered, load, numbers))
+
+    async def _insert(self, rows: Sequence[tuple[Any, ...]]) -> WriteResult:
+        result = await self._table.insert(rows, errors="return", timeout_s=WRITE_TIMEOUT_S)
+        for failure in result.failures:
+            if failure.code == UNKNOWN_OUTCOME:
+                raise DeadlineExceeded(failure.reason)
+        return result
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _answered(self, load: TabletLoad, numbers: Sequence[int], call: asyncio.Future[OpResult]) -> None:
+    def _answered(self, load: TabletLoad, numbers: Sequence[int], call: asyncio.Future[WriteResult]) -> None:
         if call.cancelled():
             return
         error = call.exception()
@@ -196,12 +208,9 @@ class DemoLoad:
             self._finished.set_result(None)
         self._wake()
 
-    def _count(self, numbers: Sequence[int], result: OpResult) -> None:
-        refused = {error.row for error in result.errors}
-        problems = [f"row {numbers[e.row]}: {e.code.name} {e.detail}" for e in result.errors]
-        if result.refusal:
-            refused = set(range(len(numbers)))
-            problems = [f"rows from {numbers[0]}: {result.refusal}: {result.detail}"]
+    def _count(self, numbers: Sequence[int], result: WriteResult) -> None:
+        refused = {failure.row for failure in result.failures}
+        problems = [f"row {numbers[one.row]} of the source: {one.code}: {one.reason}" for one in result.failures]
         self.problems += problems[: PROBLEMS_MAX - len(self.problems)]
         for row, number in enumerate(numbers):
             if row not in refused:

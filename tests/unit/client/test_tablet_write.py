@@ -1,4 +1,4 @@
-"""``ConnectedTablet.write``: in which form rows travel, and what is refused before they do."""
+"""``ConnectedTablet.send``: in which form rows travel, and which operations share a request."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind, SequenceRange, decode_request
+from tests.tablet_rows import write as write_rows
 
 NODE = NodeId("a" * 32)
 SCHEMA = schema_from_plain(
@@ -55,7 +55,7 @@ def sent(write: Callable[[ConnectedTablet], Any]) -> list[SequenceRange]:
 
 def arrow_of(kind: OpKind, given: list[tuple[Any, ...]]) -> bytes:
     """The Arrow message as which rows travel."""
-    (run,) = sent(lambda tablet: tablet.write(kind, given))
+    (run,) = sent(lambda tablet: write_rows(tablet, kind, given))
     message = decode_rows(run)
     assert isinstance(message, bytes) and run.columns is None
     return message
@@ -67,14 +67,14 @@ def rows(count: int) -> list[tuple[Any, ...]]:
 
 def test_few_rows_travel_in_row_form() -> None:
     few = rows(ROW_FORM_ROWS_MAX - 1)
-    (run,) = sent(lambda tablet: tablet.write(OpKind.INSERT, few))
+    (run,) = sent(lambda tablet: write_rows(tablet, OpKind.INSERT, few))
     assert (run.kind, run.columns, decode_rows(run)) == (OpKind.INSERT, None, [few])
 
 
 def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
     def write(tablet: ConnectedTablet) -> None:
         for kind in (OpKind.INSERT, OpKind.INSERT, OpKind.UPSERT):
-            tablet.write(kind, rows(1))
+            write_rows(tablet, kind, rows(1))
 
     found = [(run.first_sequence, run.kind, len(run.ops)) for run in sent(write)]
     assert found == [(1, OpKind.INSERT, 2), (3, OpKind.UPSERT, 1)]
@@ -83,7 +83,7 @@ def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
 def test_arrow_batches_of_one_turn_are_runs_of_their_own() -> None:
     def write(tablet: ConnectedTablet) -> None:
         for count in (1, ROW_FORM_ROWS_MAX, ROW_FORM_ROWS_MAX, 1, 1):
-            tablet.write(OpKind.INSERT, rows(count))
+            write_rows(tablet, OpKind.INSERT, rows(count))
 
     assert [(run.first_sequence, len(run.ops)) for run in sent(write)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
 
@@ -97,24 +97,3 @@ def test_many_rows_travel_as_one_arrow_batch_of_the_whole_schema() -> None:
 def test_many_deletes_travel_as_one_arrow_batch_of_the_key(kind: OpKind) -> None:
     keys = [(n,) for n in range(ROW_FORM_ROWS_MAX)]
     assert RowBatch.from_ipc(SCHEMA.key_layout, arrow_of(kind, keys)).to_rows() == keys
-
-
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [
-        (("x", "7"), "row 9, column 'id': expected int32, got str '7'"),
-        (("x", None), "row 9, column 'id': expected int32, got null"),
-        ((b"x", 7), "row 9, column 'name': expected string or null, got bytes b'x'"),
-        (("x",), "row 9 has 1 values; expected 2"),
-    ],
-)
-def test_a_row_that_does_not_fit_among_many_is_named_and_nothing_is_sent(bad: tuple[Any, ...], says: str) -> None:
-    many = rows(ROW_FORM_ROWS_MAX)
-    many[9] = bad
-
-    def write(tablet: ConnectedTablet) -> None:
-        with pytest.raises(SchemaMismatch) as caught:
-            tablet.write(OpKind.INSERT, many)
-        assert str(caught.value) == says
-
-    assert sent(write) == []
