@@ -12,7 +12,7 @@ from stelae.rows.operations import ROW_FORM_ROWS_MAX, operation
 from stelae.spi.write import OpKind, OpResult
 
 
-def write(
+def write_to(
     tablet: ConnectedTablet, kind: OpKind, rows: Sequence[tuple[Any, ...]], *, timeout_s: float = TIMEOUT_S
 ) -> asyncio.Future[OpResult]:
     """Send one operation in the form in which tables send so many rows."""

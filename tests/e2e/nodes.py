@@ -28,7 +28,7 @@ from stelae.spi.errors import Full, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.services import Buffer
 from stelae.spi.write import OpKind
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 TABLET = TabletId("t")
 CLUSTER = ClusterId("test")
@@ -207,7 +207,7 @@ async def connected(cluster: Cluster) -> AsyncIterator[ConnectedTablet]:
 
 async def insert(tablet: ConnectedTablet, ids: Sequence[int]) -> None:
     """Insert one row per operation, all in flight together; each must be taken."""
-    futures = [write(tablet, OpKind.INSERT, [(n, f"row {n}")], timeout_s=WAIT_S) for n in ids]
+    futures = [write_to(tablet, OpKind.INSERT, [(n, f"row {n}")], timeout_s=WAIT_S) for n in ids]
     for result in await asyncio.gather(*futures):
         assert not result.refusal and not result.errors, result
 

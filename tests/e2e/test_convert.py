@@ -26,7 +26,7 @@ from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
 from tests.e2e import in_process
 from tests.e2e.nodes import Cluster, agree, connected, insert, read_ids, until
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 STELAE = [sys.executable, "-m", "stelae"]
 RUN_S = 90
@@ -118,7 +118,7 @@ async def insert_forty(node: NodeProcess) -> None:
     async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
         for number in range(40):
-            result = await write(tablet, OpKind.INSERT, [(number,)], timeout_s=RUN_S)
+            result = await write_to(tablet, OpKind.INSERT, [(number,)], timeout_s=RUN_S)
             assert not result.errors and not result.refusal
 
 

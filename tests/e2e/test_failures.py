@@ -13,7 +13,7 @@ from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind, RowCode
 from tests.e2e.nodes import TABLET, agree, connected, insert, no_space, read_ids, running, sync_fails, until
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 
 def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_scan_goes_on_where_a_page_holds_no_match(tmp_path: Path) -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             rows = [(n, f"row {n}") for n in range(20_000)]
             for first in range(0, len(rows), 1000):
-                await write(tablet, OpKind.INSERT, rows[first : first + 1000])
+                await write_to(tablet, OpKind.INSERT, rows[first : first + 1000])
             for low, expected in ((19_990, 10), (19_999, 1), (20_000, 0)):
                 spec = ScanSpec(predicates=(Compare(1, ">=", low),))
                 found = [len(batch) async for batch in tablet.scan(spec)]
@@ -172,7 +172,7 @@ def test_two_handles_of_one_tablet_do_not_share_their_operations(tmp_path: Path)
         async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             one, other = await client.tablet(TABLET), await client.tablet(TABLET)
             await insert(one, [1])
-            result = await write(other, OpKind.INSERT, [(1, "row 1")])
+            result = await write_to(other, OpKind.INSERT, [(1, "row 1")])
             assert [error.code for error in result.errors] == [RowCode.ALREADY_PRESENT]
             await insert(other, [2])
             await insert(one, [3])
@@ -203,6 +203,6 @@ def test_an_operation_is_not_retried_for_longer_than_its_result_is_kept(tmp_path
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             with pytest.raises(CallerError, match="at most 300"):
-                write(tablet, OpKind.INSERT, [(1, "row 1")], timeout_s=601)
+                write_to(tablet, OpKind.INSERT, [(1, "row 1")], timeout_s=601)
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ from stelae.spi.write import OpKind
 from stelae.testing.rings import ring_of_this_system
 from tests.e2e.nodes import TABLET, Cluster, agree, connected, insert, read_ids, until
 from tests.e2e.test_processes import SPEC
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 SMALL = {"segment_bytes_first": 65536, "segment_bytes_max": 65536, "prewrite_bytes_min": 65536}
 SETTINGS = {
@@ -37,7 +37,7 @@ async def insert_until_killed(cluster: LocalCluster, first: int) -> list[int]:
         tablet = await client.tablet(cluster.tablet_id)
 
         async def one(number: int) -> None:
-            result = await write(tablet, OpKind.INSERT, [(number, f"row {number}" * 20)])
+            result = await write_to(tablet, OpKind.INSERT, [(number, f"row {number}" * 20)])
             assert not result.errors and not result.refusal
             acked.append(number)
 

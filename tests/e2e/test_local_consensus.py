@@ -35,6 +35,7 @@ from stelae.spi.write import OpKind
 from tests.e2e import in_process
 from tests.e2e.nodes import TABLET, Cluster, connected, insert, no_space, read_ids, sync_fails, until
 from tests.e2e.test_tablet_life import act, creation
+from tests.tablet_rows import write_to
 
 RUN_S = 90
 SPARE = NodeId("e" * 32)
@@ -56,7 +57,7 @@ def node(tmp_path: Path) -> NodeProcess:
 async def write(node: NodeProcess, numbers: Sequence[int]) -> None:
     async with await Connection.connect([node.address], timeout_s=RUN_S) as client:
         tablet = await client.tablet(SPEC.tablet_id)
-        results = await asyncio.gather(*(write(tablet, OpKind.INSERT, [(n,)], timeout_s=RUN_S) for n in numbers))
+        results = await asyncio.gather(*(write_to(tablet, OpKind.INSERT, [(n,)], timeout_s=RUN_S) for n in numbers))
         assert not any(result.errors or result.refusal for result in results)
 
 
@@ -140,7 +141,6 @@ DIES_AT = """
 import os, sys
 from stelae.cli import offline_node
 from stelae.host.metadata_files import CrashPoints
-from tests.tablet_rows import write
 class DieAt(CrashPoints):
     def hit(self, point):
         if point == sys.argv[2]:
@@ -265,7 +265,7 @@ def test_a_failed_sync_fails_the_tablet_and_a_restart_has_every_acknowledged_row
             node_id = cluster.ids[0]
             cluster.files[node_id].broken = sync_fails
             with pytest.raises(StelaeError):
-                await write(tablet, OpKind.INSERT, [(10, "row 10")], timeout_s=1.0)
+                await write_to(tablet, OpKind.INSERT, [(10, "row 10")], timeout_s=1.0)
             assert cluster.nodes[node_id].replicas[TABLET].failure
             cluster.files[node_id].broken = None
             await cluster.stop(node_id)

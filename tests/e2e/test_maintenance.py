@@ -14,7 +14,7 @@ from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
 from stelae.testing.rings import ring_of_this_system
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 COLUMNAR = """
 [engines]
@@ -190,9 +190,9 @@ def test_a_schema_is_changed_while_rows_are_there_and_survives_flush_and_restart
             wider = next_schema(tablet.schema, Column(id=3, name="size", type="int64", default=7))
             changed = await client.change_schema(tablet, wider)
             await client.change_schema(tablet, wider)  # asked twice
-            result = await write(changed, OpKind.INSERT, [(2, "row 2", 8)])
+            result = await write_to(changed, OpKind.INSERT, [(2, "row 2", 8)])
             assert not result.refusal and not result.errors
-            refused = await write(tablet, OpKind.INSERT, [(3, "row 3")])
+            refused = await write_to(tablet, OpKind.INSERT, [(3, "row 3")])
             assert refused.refusal == SchemaMismatch.code and "version 2" in refused.detail
             assert [batch.to_rows() async for batch in tablet.scan()] == [[(1, "row 1"), (2, "row 2")]]
             with pytest.raises(SchemaMismatch, match="does not follow"):

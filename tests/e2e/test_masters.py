@@ -41,7 +41,7 @@ from stelae.spi.write import OpKind
 from stelae.wire.refusals import WrongCluster
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.nodes import WAIT_S
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 COLUMNS = {"id": "int64", "text": "string"}
 RANGED = {"range": {"columns": ["id"], "ranges": [{"until": [10]}]}}
@@ -140,7 +140,7 @@ def test_nobody_but_masters_writes_the_catalog(tmp_path: Path) -> None:
         async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
             catalog = await client.connection.tablet(SYSTEM_TABLET)
             with pytest.raises(CallerError, match="only masters write"):
-                await write(catalog, OpKind.UPSERT, [("table", "x", b"nonsense")])
+                await write_to(catalog, OpKind.UPSERT, [("table", "x", b"nonsense")])
             with pytest.raises(CallerError, match="only masters write"):
                 await client.connection.change_schema(catalog, catalog.schema)
             with pytest.raises(CallerError, match="only masters write"):

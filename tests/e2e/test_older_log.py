@@ -23,7 +23,7 @@ from stelae.machine.files import RealFiles
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 TABLET = TabletId("t")
 SPEC = TabletSpec(tablet_id=TABLET, columns=({"name": "id", "type": "int64"},), key=("id",))
@@ -74,7 +74,7 @@ def insert(cluster: LocalCluster, numbers: range) -> None:
     async def run() -> None:
         async with await Connection.connect(cluster.addresses, timeout_s=WAIT_S) as client:
             tablet = await client.tablet(TABLET)
-            result = await write(tablet, OpKind.INSERT, [(number,) for number in numbers])
+            result = await write_to(tablet, OpKind.INSERT, [(number,) for number in numbers])
             assert not result.errors and not result.refusal
 
     asyncio.run(run())

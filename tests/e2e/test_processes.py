@@ -23,7 +23,7 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
 from tests.e2e import in_process
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 STELAE = [sys.executable, "-m", "stelae"]
 RUN_S = 90
@@ -92,7 +92,7 @@ def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster:
             tablet = await client.tablet(cluster.tablet_id)
 
             async def one(number: int) -> None:
-                result = await write(tablet, OpKind.INSERT, [(number, f"row {number}")])
+                result = await write_to(tablet, OpKind.INSERT, [(number, f"row {number}")])
                 assert not result.errors and not result.refusal
                 acked.append(number)
 

@@ -16,7 +16,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind
 from tests.e2e.nodes import TABLET, Cluster, agree, connected, insert, running, until
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 SETTINGS = """
 [engines]
@@ -78,8 +78,8 @@ def test_a_scan_decodes_blocks_itself_and_has_the_rows_of_one_that_does_not(tmp_
         assert await rows_of(tablet.scan(ScanSpec(predicates=(Compare(1, ">=", 0),)))) == everything
         assert decoded == []
         at = cluster.nodes[cluster.ids[0]].time.now()
-        await write(tablet, OpKind.UPSERT, [(n, "again") for n in range(1000, 1010)])
-        await write(tablet, OpKind.DELETE, [(n,) for n in range(2000, 2010)])
+        await write_to(tablet, OpKind.UPSERT, [(n, "again") for n in range(1000, 1010)])
+        await write_to(tablet, OpKind.DELETE, [(n,) for n in range(2000, 2010)])
         changed = [(n, "again" if 1000 <= n < 1010 else name) for n, name in everything if not 2000 <= n < 2010]
         assert await rows_of(tablet.scan()) == changed
         assert await rows_of(tablet.scan(at=at)) == everything

@@ -23,7 +23,7 @@ from stelae.wire.messenger import Lane
 from stelae_chaos.operations import ChaosOutcome, RegisterCall
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.workloads import KINDS, REGISTER_ACTIONS
-from tests.tablet_rows import write
+from tests.tablet_rows import write_to
 
 KEYS = 6
 """Keys in use at a time."""
@@ -141,7 +141,7 @@ class ChaosClient:
         value = None if action is ClientAction.DELETE else f"{self._number}/{self._count}"
         row = (key,) if action is ClientAction.DELETE else (key, value)
         try:
-            result = await write(tablet, KINDS[action], [row], timeout_s=TIMEOUT_S)
+            result = await write_to(tablet, KINDS[action], [row], timeout_s=TIMEOUT_S)
         except StelaeError as error:
             return asked.end(value, ChaosOutcome.UNKNOWN, error.code)
         assert not result.refusal, result

@@ -17,7 +17,7 @@ from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind, SequenceRange, decode_request
-from tests.tablet_rows import write as write_rows
+from tests.tablet_rows import write_to
 
 NODE = NodeId("a" * 32)
 SCHEMA = schema_from_plain(
@@ -55,7 +55,7 @@ def sent(write: Callable[[ConnectedTablet], Any]) -> list[SequenceRange]:
 
 def arrow_of(kind: OpKind, given: list[tuple[Any, ...]]) -> bytes:
     """The Arrow message as which rows travel."""
-    (run,) = sent(lambda tablet: write_rows(tablet, kind, given))
+    (run,) = sent(lambda tablet: write_to(tablet, kind, given))
     message = decode_rows(run)
     assert isinstance(message, bytes) and run.columns is None
     return message
@@ -67,14 +67,14 @@ def rows(count: int) -> list[tuple[Any, ...]]:
 
 def test_few_rows_travel_in_row_form() -> None:
     few = rows(ROW_FORM_ROWS_MAX - 1)
-    (run,) = sent(lambda tablet: write_rows(tablet, OpKind.INSERT, few))
+    (run,) = sent(lambda tablet: write_to(tablet, OpKind.INSERT, few))
     assert (run.kind, run.columns, decode_rows(run)) == (OpKind.INSERT, None, [few])
 
 
 def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
     def write(tablet: ConnectedTablet) -> None:
         for kind in (OpKind.INSERT, OpKind.INSERT, OpKind.UPSERT):
-            write_rows(tablet, kind, rows(1))
+            write_to(tablet, kind, rows(1))
 
     found = [(run.first_sequence, run.kind, len(run.ops)) for run in sent(write)]
     assert found == [(1, OpKind.INSERT, 2), (3, OpKind.UPSERT, 1)]
@@ -83,7 +83,7 @@ def test_what_one_turn_wrote_travels_as_runs_of_one_kind() -> None:
 def test_arrow_batches_of_one_turn_are_runs_of_their_own() -> None:
     def write(tablet: ConnectedTablet) -> None:
         for count in (1, ROW_FORM_ROWS_MAX, ROW_FORM_ROWS_MAX, 1, 1):
-            write_rows(tablet, OpKind.INSERT, rows(count))
+            write_to(tablet, OpKind.INSERT, rows(count))
 
     assert [(run.first_sequence, len(run.ops)) for run in sent(write)] == [(1, 1), (2, 1), (3, 1), (4, 2)]
 
