@@ -114,6 +114,12 @@ class LogWriter:
         """Return the last op id that may have been acknowledged: ``durable``, or later if damage has cut the log."""
         return max(self._logs[log].durable, self._logs[log].acknowledged) if log in self._logs else ZERO
 
+    def has_queued(self, log: LogId) -> bool:
+        """Return whether appends to a log are queued, or are being committed."""
+        with self.lock:
+            state = self._logs.get(log)
+            return state is not None and (state.committing or bool(state.queue))
+
     def has_room(self) -> bool:
         """Return whether ``reserve`` would accept an append now."""
         return self.queued_bytes < self.queue_bytes_max

@@ -46,7 +46,11 @@ def write_tombstone(
 
     ``removed``: the table of the tablet is deleted for good.
 
+    Raises ``ValueError`` if ``block`` is a tombstone: its last op id and its quarantine directory must stay.
+
     After a ``StorageError`` the replica is unchanged or deleted; the next start finds out which."""
+    if block.data_state is DataState.DELETED:
+        raise ValueError(f"tablet {block.tablet_id} is a tombstone already")
     place = make_directory(files, layout, block.tablet_id)
     crash.hit("delete.after_quarantine_directory")
     path = f"{layout.root}/{place}"

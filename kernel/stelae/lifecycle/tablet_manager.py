@@ -14,11 +14,11 @@ import msgspec
 
 from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
-from stelae.host.superblock import Superblock
+from stelae.host.superblock import DataState, Superblock
 from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.copy_stage import remove_stage
-from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, write_tombstone
+from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, tombstone_of, write_tombstone
 from stelae.lifecycle.leader_hints import repeat_hint
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
@@ -91,12 +91,12 @@ class TabletManager:
             return
         self._run(tablet_id, "deleted", self._delete(tablet_id, reason, seen), done)
 
-    def note_removal(self, tablet_id: TabletId, done: Done) -> None:
-        """Make durable that the table of a tombstone is deleted for good. Harmless if there is no tombstone.
+    def end_deletion(self, tablet_id: TabletId, done: Done, *, removed: bool) -> None:
+        """Complete a deletion that an error has interrupted, as of a full disk. Harmless if there is none.
 
-        Otherwise a leader that does not know it yet could have the tablet copied here again. ``done`` as for
-        ``create``."""
-        self._run(tablet_id, "deleted", self._note_removal_of(tablet_id), done)
+        ``removed``: also make durable that the table of the tombstone is deleted for good. Otherwise a leader that does
+        not know it yet could have the tablet copied here again. ``done`` as for ``create``."""
+        self._run(tablet_id, "deleted", self._end_deletion_of(tablet_id, removed=removed), done)
 
     def purge(self, name: str, done: Done) -> None:
         """Remove a directory of the quarantine permanently, while no other operation on its tablet is in progress.
@@ -203,8 +203,8 @@ class TabletManager:
         yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet_id))
         if copied and found.decision.action is StartupAction.NOTHING:  # A first copy, which left nothing.
             return
-        if found.decision.action is StartupAction.TOMBSTONE:
-            yield from self._note_removal(found, removed=seen is None)
+        if _is_deleted(found):
+            yield from self._end_deletion(found, removed=seen is None)
             return
         block, last = self._offline(found, seen)
         if last == "UNKNOWN":
@@ -239,20 +239,33 @@ class TabletManager:
         files, layout = node.files, node.layout
         tombstone = yield OffLoop(lambda: write_tombstone(files, layout, block, last, about, removed=removed))
         yield from self.complete_deletion(tombstone)
-        self._loader.failed.pop(tablet_id, None)
-        self._loader.damaged.discard(tablet_id)
+        self._loader.forget_failure(tablet_id)
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
 
-    def _note_removal_of(self, tablet_id: TabletId) -> Steps[None]:
+    def _end_deletion_of(self, tablet_id: TabletId, *, removed: bool) -> Steps[None]:
+        if tablet_id in self._node.replicas:
+            return
         found = yield from self.look(tablet_id)
-        if found.decision.action is StartupAction.TOMBSTONE:
-            yield from self._note_removal(found, removed=True)
+        if _is_deleted(found):
+            yield from self._end_deletion(found, removed=removed)
 
-    def _note_removal(self, found: TabletFinding, *, removed: bool) -> Steps[None]:
-        """Make durable that the table of a tombstone is deleted for good, so that no leader has it copied again."""
-        block = found.superblock
-        if removed and block is not None and not block.removed:
-            file, gone = self._loader.superblock_file(found.tablet_id), msgspec.structs.replace(block, removed=True)
+    def _end_deletion(self, found: TabletFinding, *, removed: bool) -> Steps[None]:
+        """End a deletion, or a copy over a tombstone, that was interrupted. The last op id that it kept stays.
+
+        ``removed``: make durable that the table is deleted for good, so that no leader has it copied here again."""
+        block, tablet_id = found.superblock, found.tablet_id
+        assert block is not None
+        if found.decision.action in (StartupAction.DELETE_SELF, StartupAction.REMOVE):
+            yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=False)
+            self._loader.forget_failure(tablet_id)
+            if block.tombstone is None:
+                return  # A first copy, of which nothing stays.
+            block = tombstone_of(block, block.tombstone, None)
+        elif found.log is not None:
+            yield from self.complete_deletion(block)
+            self._loader.forget_failure(tablet_id)
+        if removed and not block.removed:
+            file, gone = self._loader.superblock_file(tablet_id), msgspec.structs.replace(block, removed=True)
             yield OffLoop(lambda: file.save(gone))
 
     def complete_deletion(self, tombstone: Superblock) -> Steps[None]:
@@ -304,13 +317,14 @@ class TabletManager:
             ended: list[object] = []
             applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
             yield Until(lambda: bool(ended))
-        yield WithLog(lambda _wal: None)  # Runs after every append that the log writer has.
         # A closed replica does not try a save again that has failed.
         yield Until(lambda: executor.idle or executor.waits_to_save or bool(replica.failure))
         replica.executor.halt()
         yield Until(lambda: not replica.executor.saving)
         replica.applier.halt()
-        last = self._node.writer.acknowledged(replica.log)
+        writer = self._node.writer
+        yield Until(lambda: not writer.has_queued(replica.log))  # The log must not grow behind its last op id.
+        last = writer.acknowledged(replica.log)
         yield OffLoop(replica.applier.store.close)
         return last
 
@@ -340,6 +354,12 @@ class TabletManager:
 
     def _why_offline(self, found: TabletFinding) -> str:
         return self._loader.failed.get(found.tablet_id) or found.failure or found.decision.why
+
+
+def _is_deleted(found: TabletFinding) -> bool:
+    """Return whether there is a tombstone, or a copy that was interrupted and ends as one or as nothing."""
+    deleted = found.superblock is not None and found.superblock.data_state is DataState.DELETED
+    return deleted or found.decision.action in (StartupAction.DELETE_SELF, StartupAction.REMOVE)
 
 
 def _logs_of(tablet_id: TabletId) -> Callable[[WalEngine], Mapping[LogId, LogState]]:

@@ -254,6 +254,14 @@ def test_repair_reopens_a_log_at_its_durable_op_id() -> None:
 
 def test_a_log_that_is_closed_takes_no_more_and_everybody_who_waits_for_it_is_told_once() -> None:
     driver = Driver()
+    assert not driver.writer.has_queued(A)
+    driver.append(A, "under way", entries(1))
+    assert driver.writer.has_queued(A)
+    group = driver.take()
+    assert driver.writer.has_queued(A)
+    driver.succeed(group)
+    assert not driver.writer.has_queued(A) and not driver.writer.has_queued(LogId(TabletId("never"), 1))
+    driver.outcomes.clear()
     driver.append(A, "under way", entries(1))
     group = driver.take()
     driver.append(A, "behind it", entries(2))

@@ -336,7 +336,7 @@ def test_a_tombstone_learns_that_its_table_is_deleted_for_good() -> None:
     """A leader that does not know it yet could have the tablet copied here again."""
     node = CopyNode(tombstone_disk(), network())
     done: list[Any] = []
-    node.manager.note_removal(TABLET, done.append)
-    node.manager.note_removal(TabletId("never"), done.append)
+    node.manager.end_deletion(TABLET, done.append, removed=True)
+    node.manager.end_deletion(TabletId("never"), done.append, removed=True)
     assert done == [None, None] and node.block().removed
     assert node.refusal() == CopyRefusalCode.REMOVED

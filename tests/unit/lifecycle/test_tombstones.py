@@ -144,7 +144,7 @@ def failed_replica(world: World, *readies: Ready) -> Any:
 
 def shut_down(world: World, replica: Any) -> None:
     """Shut a replica down. Only the saves of consensus metadata take time."""
-    writer: Any = SimpleNamespace(submit_job=lambda _work, done: done(None), acknowledged=lambda _log: OpId(2, 20))
+    writer: Any = SimpleNamespace(acknowledged=lambda _log: OpId(2, 20), has_queued=lambda _log: False)
     node: Any = SimpleNamespace(peers=MagicMock(), writer=writer)
     pool = SimpleNamespace(run=lambda _key, work, done: done(work()))
     turns: Any = SimpleNamespace(now_us=lambda: 0, call_at=world.call_at)

@@ -95,15 +95,14 @@ class ActionService:
             self._effect(action, judgement.reason, done)
 
     def _done_before(self, action: ServerAction, done: Done) -> None:
-        """Answer an action whose effect is there already. A tombstone of a dropped table has yet to learn of that."""
+        """Answer an action whose effect is there already.
+
+        A deletion that an error has interrupted is completed, and a tombstone of a dropped table learns of that."""
         if not isinstance(action, DeleteReplica):
             done(None)
             return
         self._copies.forget(action.tablet_id)
-        if isinstance(action.fence, Evicted):
-            done(None)
-        else:
-            self._manager.note_removal(action.tablet_id, done)
+        self._manager.end_deletion(action.tablet_id, done, removed=not isinstance(action.fence, Evicted))
 
     def local(self, tablet_id: TabletId) -> LocalReplica | None:
         """Return the state of a replica that fences are checked against; ``None``: the node runs no such replica.
