@@ -9,9 +9,10 @@ come those that use both cores. The output of a group is printed when the group 
 single group prints while it runs. Every group runs even after another has failed, so one run shows everything that is
 wrong, and its last lines name it. The exit code is 0 only if every group passed.
 
-`make check` runs what one change needs. `make soak` runs the long groups: many more seeds, every planted bug on many
-seeds, fuzzers and property tests at length, long chaos, and tests of real processes under load. Run it before an issue
-counts as resolved. A run of `make check` prints what it runs and what it leaves to `make soak`."""
+`make check` runs what one change needs: of the tests that take long it draws a share from the commit. `make soak` runs
+all of these, and the long groups: many more seeds, every planted bug on many seeds, fuzzers and property tests at
+length, long chaos, and tests of real processes under load. Run it before an issue counts as resolved. A run of
+`make check` prints what it runs and what it leaves to `make soak`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-BUDGET_S = 10 * 60
+BUDGET_S = 15 * 60
 """What all groups together may take on two cores that do nothing else; more is reported, and is a reason to act."""
 
 Command = tuple[str, ...]
@@ -66,7 +67,7 @@ def tool(name: str, *arguments: str) -> Command:
 LAST_LINES_COUNT = 20
 """Lines that are repeated of a group that failed and is no run of pytest."""
 
-SEEDS_COUNTS = {"sim": 40, "members": 10, "leases": 6, "lookups": 6, "copies": 4, "masters": 20}
+SEEDS_COUNTS = {"sim": 18, "members": 6, "leases": 3, "lookups": 3, "copies": 2, "masters": 8}
 """The groups that run seeds of the simulator, and how many each runs for a change."""
 
 RUNS = {
@@ -82,16 +83,24 @@ RUNS = {
 SEEDS_SOAK = "101..1100"
 
 
-def seeds_of_this_change(count: int) -> str:
-    """Seeds of a simulator, drawn from the commit: each change runs others, and the same commit always the same."""
+def draw_of_this_change() -> int:
+    """A number drawn from the commit: each change has another, and the same commit always the same."""
     try:
         asked = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, check=True, capture_output=True, text=True)
         commit = asked.stdout[:7]
     except (OSError, subprocess.CalledProcessError):
         commit = "0"  # A copy of the files without their history.
-    first = 1_000 + int(commit, 16)
+    return int(commit, 16)
+
+
+def seeds_of_this_change(count: int) -> str:
+    """Seeds of a simulator, drawn from the commit."""
+    first = 1_000 + draw_of_this_change()
     return f"{first}..{first + count - 1}"
 
+
+DRAW = "STELAE_DRAW"
+"""The variable by which a check chooses among the drawn tests (tests/drawing.py). A group by itself runs them all."""
 
 NOT_LONG = ("-m", "not long")
 """Leaves out the tests that only `make soak` runs."""
@@ -143,7 +152,7 @@ SOAK: dict[str, Command] = {
     **{f"soak-{group}": tool("stelae", "sim", *run, "--seeds", SEEDS_SOAK) for group, run in RUNS.items()},
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
-    "soak-modules": pytest("-n", "2", "-m", "long", *MODULES),
+    "soak-modules": pytest("-n", "2", "-m", "long or drawn", *MODULES),
     "soak-fuzz": at_length(pytest("-n", "2", "-m", "hypothesis or fuzzer", "tests/unit", "tests/conformance")),
     "soak-hostile": at_length(pytest("-n", "2", "-m", "fuzzer", "tests/e2e")),
     # One test has faults for twenty minutes, and others kill a node at each of 75 steps.
@@ -167,7 +176,11 @@ def environment() -> dict[str, str]:
 
 
 def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
-    """Run one group and time it. ``extra`` is appended to its command; ``at_once``: print its output while it runs."""
+    """Run one group and time it. ``extra`` is appended to its command.
+
+    ``at_once``: it runs by itself. Its output is printed while it runs, and it has all tests, also those that others
+    have a share of."""
+    drawn = {} if at_once else {DRAW: str(draw_of_this_change())}
     command = (GROUPS | PARTS | SOAK)[group] + extra
     title = f"\n== {group}: {Path(command[0]).name} {' '.join(command[1:])}"
     started = time.monotonic()
@@ -175,7 +188,7 @@ def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
         print(title, flush=True)
     into = None if at_once else subprocess.PIPE
     together = subprocess.STDOUT if into else None
-    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=into, stderr=together) as run:
+    with subprocess.Popen(command, cwd=ROOT, env=environment() | drawn, stdout=into, stderr=together) as run:
         output = run.stdout.read() if run.stdout is not None else b""
         _, status, used = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
@@ -213,6 +226,7 @@ def announce(groups: Sequence[str]) -> None:
     (waiting, single), afterwards = lanes_of(groups)
     print(f"beside each other: {' '.join(waiting)} | {' '.join(single)}")
     print(f"then on both cores: {' '.join(afterwards)}")
+    print("of the tests in tests/drawn_tests.txt one of four, drawn from the commit; make soak runs all")
     seeds = ", ".join(f"{group} {seeds_of_this_change(count)}" for group, count in SEEDS_COUNTS.items())
     print(f"seeds of this commit: {seeds}", flush=True)
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.at_length import AT_LENGTH, times
+from tests.drawing import draw_of_this_run, left_out, unit_of
 
 for variable in ("COLUMNS", "LINES"):
     os.environ.pop(variable, None)
@@ -28,6 +30,20 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("stelae"), max_examples=times(100), derandomize=False)
 settings.load_profile("soak" if AT_LENGTH else "stelae")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that are drawn, and leave out those that the draw of this run has not chosen."""
+    for item in items:
+        if unit_of(item.nodeid) is not None:
+            item.add_marker("drawn")
+    draw = draw_of_this_run()
+    if draw is None:
+        return
+    names = left_out([item.nodeid for item in items], draw)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+    items[:] = [item for item in items if item.nodeid not in names]
 
 
 def pytest_collection_finish() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.at_length import FACTOR, times
+from tests.drawing import LISTED, VARIABLE
 from tests.sim.floors import SEEDS as COVERED
 from tests.tidy.tree import ROOT
 
@@ -68,7 +69,7 @@ def test_what_one_group_of_the_simulator_leaves_out_another_runs(script: dict[st
 
 
 def test_what_a_check_leaves_out_as_too_long_soak_runs(script: dict[str, Any]) -> None:
-    """By a command without markers, or with this one. The first "-m" of a command is that of the interpreter."""
+    """By a command without markers, or with these two. The first "-m" of a command is that of the interpreter."""
     left_out = {
         word
         for command in script["GROUPS"].values()
@@ -79,11 +80,35 @@ def test_what_a_check_leaves_out_as_too_long_soak_runs(script: dict[str, Any]) -
     run = {
         word
         for command in script["SOAK"].values()
-        if "long" in command or command.count("-m") == 1
+        if "long or drawn" in command or command.count("-m") == 1
         for word in command
         if word.startswith("tests/")
     }
     assert left_out and left_out <= run
+
+
+def test_soak_runs_every_test_of_which_a_check_runs_a_share(script: dict[str, Any]) -> None:
+    files = {line.partition("::")[0] for line in LISTED}
+    whole = [
+        word
+        for command in script["SOAK"].values()
+        if "long or drawn" in command or command.count("-m") == 1
+        for word in command
+        if word.startswith("tests/")
+    ]
+    assert [file for file in files if not any(file == word or file.startswith(f"{word}/") for word in whole)] == []
+
+
+def test_a_group_draws_among_others_and_runs_everything_by_itself(
+    script: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    script["GROUPS"]["lint"] = (sys.executable, "-c", f"import os; print('draw', os.environ.get({VARIABLE!r}))")
+    assert script["DRAW"] == VARIABLE
+    assert script["main"](["lint"]) == 0
+    assert "draw None" in capfd.readouterr().out
+    script["GROUPS"]["tidy"] = script["GROUPS"]["lint"]
+    assert script["main"](["tidy", "lint"]) == 0
+    assert capfd.readouterr().out.count(f"draw {script['draw_of_this_change']()}") == 2
 
 
 def test_every_group_has_its_place_beside_others_or_on_both_cores(script: dict[str, Any]) -> None:
@@ -119,7 +144,8 @@ def test_the_pages_name_the_seeds_of_the_floors_and_groups_that_there_are(script
 
 
 def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict[str, Any]) -> None:
-    assert script["SEEDS_COUNTS"] == {"sim": 40, "members": 10, "leases": 6, "lookups": 6, "copies": 4, "masters": 20}
+    assert script["SEEDS_COUNTS"] == {"sim": 18, "members": 6, "leases": 3, "lookups": 3, "copies": 2, "masters": 8}
+    assert sum(script["SEEDS_COUNTS"].values()) == 40
     first = script["GROUPS"]["sim"][-1].split("..")[0]
     assert int(first) >= 1_000 > max(COVERED)
     for group, count in script["SEEDS_COUNTS"].items():
