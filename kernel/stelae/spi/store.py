@@ -328,4 +328,7 @@ class TabletStore(Engine):
 
     @abstractmethod
     def close(self) -> None:
-        """Release all resources without flushing. Closing twice is harmless."""
+        """Release all resources without flushing. Closing twice is harmless.
+
+        Readers of other threads may come later: every read of a closed store raises ``Unavailable``. A cursor, diff or
+        export that is open raises it as well, or goes on with all that it has to return. It never ends early."""

@@ -11,7 +11,7 @@ from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
 from stelae.rows.operations import row_numbers_of
-from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld
+from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.scan import ScanSpec
@@ -81,6 +81,7 @@ class ColumnarStore(TabletStore):
         self._memory = ColumnarMemtable()
         self._floor = manifest.floor
         self._failed = ""
+        self._closed = False
         self._schema_guessed = not manifest.schema_version
         """True if nothing was ever applied, so that the schema in force is only assumed."""
         self._state = ColumnarState(
@@ -218,6 +219,7 @@ class ColumnarStore(TabletStore):
         self._publish(stamp=stamp, applied=applied)
 
     def close(self) -> None:
+        self._closed = True  # Before the rows go: see ``_refuse_closed``.
         self._failed = "the store is closed"
         self._memory = ColumnarMemtable()
         self._publish(levels=Levels())
@@ -279,15 +281,22 @@ class ColumnarStore(TabletStore):
     def _view(self, at: int | None) -> ColumnarView:
         # The state is read before the floor. So versions that the state lacks were dropped below this floor.
         view = ColumnarView(self._state, at, self._step_size)
+        self._refuse_closed()
         if at is not None:
             self._refuse_below_floor(at)
         return view
 
     def _look_up(self, keys: Sequence[bytes], at: int | None, *, inline: bool) -> FoundRows:
         lookup = PointLookup(self._state, at, self._order, inline=inline)  # The state first, as in ``_view``.
+        self._refuse_closed()
         if at is not None:
             self._refuse_below_floor(at)
         return lookup.find(keys)
+
+    def _refuse_closed(self) -> None:
+        """Raise ``Unavailable`` if the store is closed. A state that was read before this call has all of its rows."""
+        if self._closed:
+            raise Unavailable(f"the store in {self._path} is closed")
 
     def _refuse_below_floor(self, timestamp: int) -> None:
         if timestamp < self._floor:

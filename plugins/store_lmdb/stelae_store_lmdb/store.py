@@ -220,8 +220,7 @@ class LmdbStore(TabletStore):
         self._state = (stamp, applied, schema)
 
     def close(self) -> None:
-        self._layers.env = None
-        self._layers.memory = LmdbMemtable()
+        self._layers.close()
         self._environment.close()
 
     def _move_to_environment(self) -> int:
@@ -275,6 +274,7 @@ class LmdbStore(TabletStore):
             raise TooOld(self._floor)
 
     def _view(self, at: int | None) -> LmdbView:
+        self._layers.current()  # Refuses if the store is closed; each step of the view asks again.
         with self._lock:
             latest, applied, schema = self._state
             timestamp = max(latest, self._floor) if at is None else at

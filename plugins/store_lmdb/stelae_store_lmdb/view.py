@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from stelae.rows.defaults import Defaults
 from stelae.rows.step_budget import StepBudget
+from stelae.spi.errors import Unavailable
 from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_lmdb.environment import Environment
@@ -31,6 +32,21 @@ class RowLayers:
     def __init__(self, env: Environment | None) -> None:
         self.memory = LmdbMemtable()
         self.env = env
+        self.closed = False
+
+    def current(self) -> tuple[LmdbMemtable, Environment | None]:
+        """Return both layers, the memtable read first. Raises ``Unavailable`` if the store is closed."""
+        memory = self.memory
+        env = self.env
+        if self.closed:  # Read last: ``close`` sets it first.
+            raise Unavailable("the store is closed")
+        return memory, env
+
+    def close(self) -> None:
+        """Forget both layers."""
+        self.closed = True
+        self.env = None
+        self.memory = LmdbMemtable()
 
 
 class FoundVersion(NamedTuple):
@@ -118,8 +134,7 @@ class LmdbView:
         """Return the visible row of each key, and the positions of the keys that are not decided by the memtable.
 
         Unless ``in_memory_only``, the environment decides the others, and there are no such positions."""
-        memory = self._layers.memory  # Before the environment; see the docstring of the module.
-        env = self._layers.env
+        memory, env = self._layers.current()
         rows: list[Row | None] = [None] * len(keys)
         undecided: list[int] = []
         for position, key in enumerate(keys):
@@ -159,8 +174,8 @@ class LmdbView:
             last = key
             return True
 
-        env = self._layers.env
-        if env is None or backwards or self._layers.memory.between(low, high, False, 1):
+        memory, env = self._layers.current()
+        if env is None or backwards or memory.between(low, high, False, 1):
             left = self.step(low, high, backwards, keys_max, take)
             return rows, left, last
         if low is not None and high is not None and low >= high:
@@ -206,8 +221,7 @@ class LmdbView:
         Returns the rest of the range, or ``None``."""
         if low is not None and high is not None and low >= high:
             return None
-        memory = self._layers.memory  # Before the environment; see the docstring of the module.
-        env = self._layers.env
+        memory, env = self._layers.current()
         keys = memory.between(low, high, backwards, keys_max)
         if env is None:
             last = _merge_sources(keys, memory, iter(()), "", backwards, keys_max, take)

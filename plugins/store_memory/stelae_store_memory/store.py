@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
-from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
+from stelae.spi.errors import CallerError, Corrupt, TooOld, Unavailable, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
@@ -56,6 +56,7 @@ class MemoryStore(TabletStore):
         self._writer = MemoryWriter(self._chains, self._index, self._superseded, self._defaults)
         # Timestamp, op id and schema for new views. Replaced as a whole, so that a group becomes visible at once.
         self._state = (0, OpId(0, 0), self._schemas[max(self._schemas)])
+        self._closed = False
         self._pins: dict[int, int] = {}
         self._pin_count = 0
         self._floor = 0
@@ -192,7 +193,11 @@ class MemoryStore(TabletStore):
         self._state = (timestamp, applied, self.schema)
 
     def close(self) -> None:
-        self._chains.clear()
+        with self._lock:
+            self._closed = True
+        # Views that are open keep the versions that they read.
+        self._chains, self._index = {}, KeyIndex()
+        self._writer = MemoryWriter(self._chains, self._index, self._superseded, self._defaults)
 
     def _change_schema(self, current: Schema, new: Schema) -> Schema:
         if new.key != current.key:
@@ -212,13 +217,16 @@ class MemoryStore(TabletStore):
             raise TooOld(self._floor)
 
     def _view(self, at: int | None) -> MemoryView:
+        chains, key_index = self._chains, self._index  # Before the pin, which refuses if they are of a closed store.
         timestamp, index, schema, pin = self._pin(at)
-        keys = self._index.keys(self._chains)
-        return MemoryView(self._chains, keys, schema, self._defaults, timestamp, index, lambda: self._unpin(pin))
+        keys = key_index.keys(chains)
+        return MemoryView(chains, keys, schema, self._defaults, timestamp, index, lambda: self._unpin(pin))
 
     def _pin(self, at: int | None) -> tuple[int, int, Schema, int]:
         """Pin the versions as of a time. Returns timestamp, index and schema of the view, and the number of the pin."""
         with self._lock:
+            if self._closed:
+                raise Unavailable("the store is closed")
             latest, applied, schema = self._state
             timestamp = max(latest, self._floor) if at is None else at
             self._refuse_below_floor(timestamp)
@@ -230,12 +238,13 @@ class MemoryStore(TabletStore):
 
     def _look_up(self, keys: Sequence[bytes], at: int | None, convert_rows_max: int | None) -> FoundRows:
         """Return the rows of keys. Rows written together with more than ``convert_rows_max`` rows are not converted."""
+        chains = self._chains  # Before the pin, as in ``_view``.
         timestamp, index, schema, pin = self._pin(at)
         rows: list[Row | None] = []
         unread: list[int] = []
         try:
             for position, key in enumerate(keys):
-                version = visible(self._chains.get(key), timestamp, index)
+                version = visible(chains.get(key), timestamp, index)
                 written = None if version is None else version[2]
                 if version is None or written is None:
                     rows.append(None)

@@ -13,18 +13,16 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from stelae.host.ports import BlockingPool, Turns
 from stelae.host.replica import Replica
-from stelae.host.replica_state import ReplicaState
 from stelae.protocol.lookup_messages import LookupRequest, encode_found
 from stelae.protocol.tablet_messages import ScanRequest
 from stelae.server.tserver.scan_time import ReadNode, choose_time
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.server.tserver.stopped_replicas import unless_stopped
+from stelae.spi.errors import StelaeError
 from stelae.spi.scan import ScanSpec
 from stelae.spi.store import FoundRows, TabletStore
 
 Done: TypeAlias = Callable[[bytes | Exception], None]
 """Gets the encoded ``LookupReply``, or the error."""
-
-_NOT_SERVING = (ReplicaState.FAILED, ReplicaState.STOPPING)
 
 
 class LookupNode(ReadNode, Protocol):
@@ -84,8 +82,7 @@ class Lookups:
 
     def _read(self, replica: Replica, lookups: Sequence[_Lookup], at: int | StelaeError) -> None:
         """Answer what can be answered at once, and pass the rest to the pool."""
-        if replica.state in _NOT_SERVING:
-            at = _stopped(replica)
+        at = unless_stopped(replica, at)
         if isinstance(at, StelaeError):
             for lookup in lookups:
                 lookup.done(at)
@@ -131,12 +128,6 @@ def _completed(store: TabletStore, keys: Sequence[bytes], found: FoundRows, at: 
 
 
 def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception] | Exception) -> None:
-    if replica.state in _NOT_SERVING:
-        answers = _stopped(replica)
+    answers = unless_stopped(replica, answers)
     for number, one in enumerate(rest):
         one.lookup.done(answers if isinstance(answers, Exception) else answers[number])
-
-
-def _stopped(replica: Replica) -> Unavailable:
-    """Return the answer of a replica whose store may have been closed meanwhile. A closed store has no rows."""
-    return Unavailable(f"the replica is {replica.state.value}; try again")

@@ -51,6 +51,7 @@ from stelae.server.tserver.lookups import Lookups
 from stelae.server.tserver.open_scans import OpenScans
 from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.scan_time import choose_time
+from stelae.server.tserver.stopped_replicas import unless_stopped
 from stelae.spi.errors import CallerError, NoRows, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
@@ -146,6 +147,7 @@ class TabletService:
 
         def done(found: Frames | Exception) -> None:
             self._scan_us(now_us() - begun_us)
+            found = unless_stopped(replica, found)
             replica.read_faults.note(found)
             if isinstance(found, Exception):
                 metrics.count(f"scan_refused_{getattr(found, 'code', HandlerFailed.code).lower()}")
@@ -212,6 +214,7 @@ class TabletService:
             at = asked.at
 
         def done(result: str | Exception) -> None:
+            result = unless_stopped(replica, result)
             replica.read_faults.note(result)
             if isinstance(result, Exception):
                 _refuse(request, result, replica)
@@ -234,6 +237,7 @@ class TabletService:
             return SplitKeys(tuple(found[every - 1 :: every]), size_bytes + store.memory_bytes())
 
         def done(found: SplitKeys | Exception) -> None:
+            found = unless_stopped(replica, found)
             replica.read_faults.note(found)
             if isinstance(found, Exception):
                 _refuse(request, found, replica)

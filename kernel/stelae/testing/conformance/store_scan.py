@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from stelae.rows.keys import encode_key
 from stelae.rows.limits import RANGES
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.errors import SchemaMismatch
+from stelae.spi.errors import SchemaMismatch, Unavailable
 from stelae.spi.scan import Compare, In, IsNull, Order, Predicate, Prefix, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete
@@ -198,6 +199,47 @@ class ScanChecks:
         cursor.close()
         cursor.close()
         assert cursor.next_batch() is None
+
+    @pytest.mark.parametrize("flushed", [False, True])
+    def test_a_closed_store_refuses_every_read(self, harness: StoreHarness, flushed: bool) -> None:
+        """Readers of other threads come late. A closed store has no rows, but that is no answer."""
+        replica = loaded(harness)
+        if flushed and "durable_flush" in replica.store.capabilities:
+            replica.flush()
+        store, now = replica.store, 10 * len(replica.log)
+        key = encode_key(SCHEMA, (1,))
+        store.close()
+        store.close()
+        reads: list[Callable[[], object]] = [
+            lambda: store.scan(ScanSpec()).next_batch(),
+            lambda: store.scan(ScanSpec(), now).next_batch(),
+            lambda: store.lookup([key]),
+            lambda: store.lookup_inline([key], now),
+            lambda: list(store.diff(now - 10, now, ScanSpec())),
+            lambda: store.checksum(),
+            lambda: list(store.export()),
+        ]
+        for read in reads:
+            with pytest.raises(Unavailable):
+                read()
+
+    @pytest.mark.parametrize("flushed", [False, True])
+    @pytest.mark.parametrize("order", Order)
+    def test_a_cursor_of_a_store_that_is_closed_never_ends_early(
+        self, harness: StoreHarness, flushed: bool, order: Order
+    ) -> None:
+        replica = loaded(harness)
+        if flushed and "durable_flush" in replica.store.capabilities:
+            replica.flush()
+        cursor = replica.store.scan(ScanSpec(order=order))
+        first = cursor.next_batch(10)
+        assert first is not None
+        replica.store.close()
+        try:
+            found = first.to_rows() + [row for batch in cursor for row in batch.to_rows()]
+        except Unavailable:
+            return
+        assert sorted(found, key=lambda row: row[0]) == expected()
 
     @pytest.mark.parametrize(
         "spec",

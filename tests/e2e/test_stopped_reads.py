@@ -1,0 +1,109 @@
+"""A read whose replica is shut down before its turn in the pool is refused: a closed store has no rows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stelae.client.connection import Connection
+from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.page_rows import PageRows
+from stelae.host.node import Node
+from stelae.protocol.actions import DeleteReplica, Terminal
+from stelae.protocol.catalog_names import TabletState
+from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId
+from stelae.spi.scan import Order, ScanSpec
+from tests.e2e.nodes import TABLET, Cluster, agree, insert, running, until
+from tests.e2e.test_tablet_life import act
+
+KINDS = ["scan", "diff", "checksum"]
+
+
+@contextmanager
+def both_threads_busy(node: Node) -> Iterator[Callable[[], None]]:
+    """Keep the threads for scans busy until the yielded function is called, as scans of others do."""
+    free = threading.Event()
+    for number in range(2):
+        node.scans.run(f"busy/{number}", lambda: free.wait(30), lambda _none: None)
+    try:
+        yield free.set
+    finally:
+        free.set()
+
+
+async def read(client: Connection, server: NodeId, what: str, since: int, at: int) -> object:
+    tablet = await client.tablet(TABLET)
+    if what == "checksum":
+        return await client.checksum(server, TABLET)
+    reader = PageRows(ScanSpec(order=Order.KEY), since=since if what == "diff" else None)
+    only = LeaderTracker([server])
+    return await tablet.page(ScanSpec(order=Order.KEY), at=at, ask=only, reader=reader, timeout_s=1.5)
+
+
+async def filled(cluster: Cluster, client: Connection) -> int:
+    """Insert a hundred rows; return a time after the first one."""
+    tablet = await client.tablet(TABLET)
+    await insert(tablet, [-1])
+    since = (await client.checksum(cluster.leader(), TABLET)).at
+    await insert(tablet, range(99))
+    await until(lambda: agree(cluster))
+    return since
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_a_read_of_a_replica_that_is_deleted_meanwhile_is_refused(tmp_path: Path, what: str) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
+            since = await filled(cluster, client)
+            server = next(one for one in cluster.ids if one != cluster.leader())
+            node = cluster.nodes[server]
+            at = node.replicas[TABLET].applier.timestamp
+            deletion = DeleteReplica(node_id=server, tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
+            with both_threads_busy(node) as go_on:
+                asked = asyncio.create_task(read(client, server, what, since, at))
+                await asyncio.sleep(0.1)
+                await act(client, deletion)
+                assert TABLET not in node.replicas
+                go_on()
+                with pytest.raises((Unavailable, NoSuchTablet)):  # The second one when it was asked once more.
+                    await asked
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_scan_of_a_node_that_stops_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node answers until its last store is closed."""
+
+    async def run() -> None:
+        async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
+            since = await filled(cluster, client)
+            server = next(one for one in cluster.ids if one != cluster.leader())
+            node = cluster.nodes[server]
+            at = node.replicas[TABLET].applier.timestamp
+            closed, close = asyncio.Event(), Node._close_store
+
+            async def close_slowly(self: Node, replica: object) -> None:
+                await close(self, replica)  # type: ignore[arg-type]
+                if self is node:
+                    closed.set()
+                    await asyncio.sleep(1)  # As with many tablets.
+
+            monkeypatch.setattr(Node, "_close_store", close_slowly)
+            with both_threads_busy(node) as go_on:
+                asked = asyncio.create_task(read(client, server, "scan", since, at))
+                await asyncio.sleep(0.1)
+                stopping = asyncio.create_task(cluster.stop(server))
+                await closed.wait()
+                go_on()
+                with pytest.raises(Unavailable):
+                    await asked
+            await stopping
+
+    asyncio.run(asyncio.wait_for(run(), 60))
