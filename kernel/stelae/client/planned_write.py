@@ -18,7 +18,7 @@ from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeErr
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column
-from stelae.spi.write import OpKind, OpResult, RowCode, RowError
+from stelae.spi.write import OpKind, OpResult, RowCode, RowError, StaleSequence
 
 
 class WritableTablet(Protocol):
@@ -185,8 +185,10 @@ class PlannedWrite:
             self.refused.append(_refused(sent, result.refusal, result.detail))
             return
         if result.refusal:
+            # An expired result: whether the operation was applied before is not known.
+            known = UNKNOWN_OUTCOME if result.refusal == StaleSequence.code else result.refusal
             for row in range(len(sent.rows)):
-                self._fail(sent, row, result.refusal, result.detail)
+                self._fail(sent, row, known, result.detail)
             return
         outside, present = [], []
         repeated = sent.encoded.kind if sent.encoded.fence is not None else None

@@ -48,6 +48,9 @@ TABLETS_AT_ONCE = 16
 """The most tablets that one call of ``get_many`` asks at the same time."""
 
 
+EPOCH_MAX = (1 << 63) - 2
+
+
 class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     """A table. Made by ``AsyncClient.table``.
 
@@ -192,12 +195,15 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
 
         Args:
             source: name of a job, a query or a script whose runs follow each other: 1 to 200 printable characters.
-            epoch: number of the run or of the batch, from 0. Each one is higher than the one before.
+            epoch: number of the run or of the batch, from 0 to 2**63 - 2. Each one is higher than the one before.
 
         Raises:
             BadIdentifier, CallerError: the source is no such text, or the epoch no such number.
         """
-        writer = TableWriter(self.name, self.partitioning, self._tablets, checked_fence(source, epoch))
+        fence = checked_fence(source, epoch)
+        if epoch > EPOCH_MAX:
+            raise CallerError(f"an epoch is at most 2**63 - 2, not {epoch}: its completion makes the next one known")
+        writer = TableWriter(self.name, self.partitioning, self._tablets, fence)
         writer.refresh, writer.find = self._writer.refresh, self._find_rows
         writer.written = self._writer.written
         opened = AsyncEpoch(writer, self.sessions)

@@ -64,6 +64,10 @@ class RemoteError(PeerError, code="REMOTE"):
         super().__init__(f"{remote_code}: {text}")
 
 
+_FIGURES = {TooOld.code: ("floor",), TooLarge.code: ("size_bytes", "size_bytes_max")}
+"""The attributes with integers of the errors that have some. One that was not sent is 0."""
+
+
 def error_fields(error: StelaeError) -> dict[str, Scalar]:
     """Return the fields that encode ``error``."""
     fields: dict[str, Scalar] = {}
@@ -84,12 +88,11 @@ def error_of(fields: Fields | None) -> StelaeError:
     if code == NotLeader.code:
         leader = given.get("leader")
         return NotLeader(leader if isinstance(leader, str) else None, str(given.get("reason", "")))
-    sizes = {name: value for name, value in given.items() if isinstance(value, int)}
-    if code == TooOld.code:
-        return TooOld(sizes.get("floor", 0))
-    if code == TooLarge.code:
-        return TooLarge("it", sizes.get("size_bytes", 0), sizes.get("size_bytes_max", 0))
     kind = StelaeError.by_code.get(code, RemoteError)
-    if kind is not RemoteError and issubclass(kind, CallerError | RetryableError | PeerError):
-        return kind.__new__(kind, text)  # Without ``__init__``: the peer has already composed the text.
-    return RemoteError(code, text)
+    if kind is RemoteError or not issubclass(kind, CallerError | RetryableError | PeerError):
+        return RemoteError(code, text)
+    found = kind.__new__(kind, text)  # Without ``__init__``: the peer has already composed the text.
+    for name in _FIGURES.get(code, ()):
+        value = given.get(name)
+        setattr(found, name, value if isinstance(value, int) else 0)
+    return found

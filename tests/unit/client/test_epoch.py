@@ -54,6 +54,17 @@ def test_an_epoch_is_complete_behind_its_block_and_is_not_written_again() -> Non
     over_three_tablets(work)
 
 
+def test_an_epoch_that_could_not_be_completed_is_refused_before_anything_is_written() -> None:
+    async def work(memory: MemoryTable) -> None:
+        with pytest.raises(CallerError, match="at most 2\\*\\*63 - 2"):
+            epoch_of(memory, (1 << 63) - 1)
+        async with epoch_of(memory, (1 << 63) - 2) as epoch:
+            await epoch.insert(ROWS)
+        assert len(await rows_of(memory)) == len(ROWS)
+
+    over_three_tablets(work)
+
+
 def test_an_epoch_whose_block_fails_is_not_complete() -> None:
     async def work(memory: MemoryTable) -> None:
         with pytest.raises(RuntimeError, match="killed"):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.client import RowsFailed, WriteResult
+from stelae.client.failures import UNKNOWN_OUTCOME
 from stelae.client.row_input import BATCH_ROWS_MAX
 from stelae.client.table_writer import PLANNED_WRITES_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
@@ -19,7 +20,7 @@ from stelae.host import hybrid_clock
 from stelae.partition.partitioning import NoPartition
 from stelae.rows.operations import ROW_FORM_ROWS_MAX
 from stelae.spi.errors import CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
-from stelae.spi.write import OpKind
+from stelae.spi.write import OpKind, StaleSequence
 from tests.unit.client.tablets import MemoryTable, failures, one_column
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 4}]}
@@ -303,3 +304,17 @@ def test_a_table_shows_its_columns_and_its_key() -> None:
         )
 
     run(work)
+
+
+def test_a_result_that_has_expired_is_an_unknown_outcome() -> None:
+    """Whether the operation was applied before is not known: a caller must not take the row for unwritten."""
+
+    async def run() -> None:
+        memory = MemoryTable(one_column("value", "double"), None, "t")
+        memory.tablets[0].refusal = StaleSequence("sequence number 5 is below 9: its result has expired")
+        with pytest.raises(RowsFailed, match="may be written too") as raised:
+            await memory.table.upsert({"id": 1, "value": 1.0})
+        (failure,) = raised.value.failures
+        assert (failure.code, "has expired" in failure.reason) == (UNKNOWN_OUTCOME, True)
+
+    asyncio.run(run())

@@ -44,9 +44,20 @@ def test_sizes_and_floors_arrive_with_their_errors() -> None:
     large = there_and_back(errors.TooLarge("entry", 70, 64))
     assert isinstance(large, errors.TooLarge)
     assert (large.size_bytes, large.size_bytes_max) == (70, 64)
+    assert str(large) == "entry has 70 bytes; at most 64 are accepted"
     old = there_and_back(errors.TooOld(42))
     assert isinstance(old, errors.TooOld)
     assert old.floor == 42
+    assert str(old) == str(errors.TooOld(42))
+
+
+def test_an_error_that_arrives_without_its_figures_keeps_its_text() -> None:
+    """Masters answer a change with its code and its text."""
+    large = error_of(
+        {"code": "TOO_LARGE", "text": "this change is too large; take it in several steps", "size_bytes": "x"}
+    )
+    assert isinstance(large, errors.TooLarge) and (large.size_bytes, large.size_bytes_max) == (0, 0)
+    assert str(large) == "this change is too large; take it in several steps"
 
 
 def test_an_error_of_the_other_sides_disk_keeps_its_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import assert_never
 
 import msgspec
@@ -30,6 +31,8 @@ STEPS_MAX = 1000
 """The most steps of one change. It limits the work of one request."""
 NAME_LENGTH_MAX = 256
 """Characters of a table's name."""
+ID_FORM = re.compile("[0-9a-f]{32}")
+"""The form of the ids of tables."""
 
 
 class Altered:
@@ -158,10 +161,13 @@ def split_tablets(
 def check_name(catalog: Catalog, name: str, besides: str | None = None) -> None:
     """Check the name of a table.
 
-    Raises ``BadChange`` if it is not valid, ``TableExists`` if a table other than ``besides`` has it."""
+    Raises ``BadChange`` if it is not valid, ``TableExists`` if a table other than ``besides`` has it. The form of an id
+    is not valid: requests name a table by either, and one table's name must never be another one's id."""
     if not 1 <= len(name) <= NAME_LENGTH_MAX or not name.isprintable() or name != name.strip():
         what = f"a table cannot be called {name[:80]!r}"
         raise BadChange(f"{what}: 1 to {NAME_LENGTH_MAX} printable characters, no space at either end")
+    if ID_FORM.fullmatch(name):
+        raise BadChange(f"a table cannot be called {name!r}: 32 hexadecimal digits are the form of a table's id")
     if name != besides and name in catalog.names:
         raise TableExists(name)
 
