@@ -10,10 +10,11 @@ import pytest
 
 from stelae.check.cluster_check import check
 from stelae.client import AsyncClient, AsyncReplicas, AsyncTable, connect_async
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import DESCRIBE, DescribeRequest
 from stelae.spi.errors import NoRows
-from stelae.spi.ids import ZERO, NodeId, TabletId
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.nodes import WAIT_S
@@ -91,6 +92,47 @@ def test_a_witness_copies_the_rows_by_itself_becomes_a_voter_and_serves_alone_wi
             assert await table.scan().count() == 400
 
     asyncio.run(scenario())
+
+
+def test_a_witness_begins_without_a_copy_on_a_server_that_had_the_tablet(tmp_path: Path) -> None:
+    """It was copied first, and the tablet had no witness for as long as that takes. Here no copy ever ends."""
+
+    async def scenario() -> None:
+        async with (
+            running(tmp_path, 1, 4, SLOW_COPIES) as cluster,
+            await connect_async(cluster.addresses[cluster.masters[0]]) as client,
+        ):
+            table, tablet, replicas = await _table_with_rows(cluster, client)
+            view = await replicas.config()
+            leader, members = view.node_id, set(types(view))
+            (spare,) = set(cluster.servers) - members
+            former = min(members - {leader})
+            await _flushed(cluster, leader, tablet)
+            await table.insert(rows(100, 200))
+            await replicas.add(cluster.addresses[spare], wait=True)
+            await replicas.remove(former)
+            await until(lambda: _block(cluster, former, tablet).data_state is DataState.DELETED)
+            had = _block(cluster, former, tablet).tombstone
+            assert isinstance(had, OpId)
+            added = await replicas.add(cluster.addresses[former], member_type="WITNESS", wait=True)
+            assert types(added.view)[former] is MemberType.WITNESS
+            await table.insert(rows(200, 300))
+            await cluster.stop(spare)
+            await table.insert(rows(300, 400))
+            assert await table.scan().count() == 400, "two voters and the witness are a majority"
+            await _has_the_log_only(cluster, client, former, tablet)
+            assert _block(cluster, former, tablet).tombstone in (None, had)
+            await cluster.stop(former)
+            await cluster.start(former)
+            await table.insert(rows(400, 500))
+            await _has_the_log_only(cluster, client, former, tablet)
+
+    asyncio.run(scenario())
+
+
+def _block(cluster: Cluster, node_id: NodeId, tablet: TabletId) -> Superblock:
+    node = cluster.nodes[node_id]
+    return SuperblockFile(node.files, node.layout, tablet).load()
 
 
 async def _compares_the_others(client: AsyncClient, tablet: TabletId) -> None:

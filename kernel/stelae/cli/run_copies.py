@@ -7,19 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stelae.cli.asked_copies import ASK_MS, ask_copies
+from stelae.cli.copy_amount import amount_of
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.run_copy_orders import plain_limits, rate_text
-from stelae.client.connection import Connection
-from stelae.protocol.codec import decode, encode
-from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest, CopyLimits, CopyLine
+from stelae.protocol.copy_list_messages import CopiesReply, CopyLimits, CopyLine
 from stelae.protocol.master_messages import ServerLine
-from stelae.spi.errors import StelaeError
-
-ASK_MS_MAX = 3_000
-"""Longest wait for one tablet server, in milliseconds. All are asked at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,9 @@ async def _find(cluster: MastersTarget) -> _Found:
     async with cluster.masters() as (client, catalog):
         servers = (await catalog.list_servers(timeout_s=cluster.timeout_s)).servers
         tables = (await catalog.list_tables(soft_deleted=True, timeout_s=cluster.timeout_s)).tables
-        deadline_ms = min(ASK_MS_MAX, int(cluster.timeout_s * 1000))
-        answers = await asyncio.gather(*(_ask(client.connection, server, deadline_ms) for server in servers))
+        deadline_ms = min(ASK_MS, int(cluster.timeout_s * 1000))
+        asked = (ask_copies(client.connection, one.address, one.node_id, deadline_ms) for one in servers)
+        answers = await asyncio.gather(*asked)
     told = list(zip(servers, answers, strict=True))
     return _Found(
         answers=[(server, answer) for server, answer in told if answer is not None],
@@ -69,17 +66,6 @@ async def _find(cluster: MastersTarget) -> _Found:
         tables={table.table_id: table.name for table in tables},
         addresses={server.node_id: server.address for server in servers},
     )
-
-
-async def _ask(connection: Connection, server: ServerLine, deadline_ms: int) -> CopiesReply | None:
-    """Return the copies to a server, or ``None`` if it does not tell: it is down, of an older release, or replaced."""
-    try:
-        if await connection.reach(server.address, deadline_ms=deadline_ms) != server.node_id:
-            return None
-        answer = await connection.ask(server.node_id, COPIES, encode(CopiesRequest()), deadline_ms=deadline_ms)
-    except StelaeError:
-        return None
-    return decode(answer.body[0], CopiesReply)
 
 
 def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
@@ -94,6 +80,7 @@ def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
         "bytes_done": copy.bytes_done,
         "bytes_total": copy.bytes_total,
         "bytes_fetched": copy.bytes_fetched,
+        "bytes_per_s": amount_of([copy]).bytes_per_s,
         "eta_ms": copy.eta_ms,
         "waits": copy.waits,
         "paused": copy.paused,

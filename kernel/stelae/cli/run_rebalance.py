@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.check.cluster_state import ask_nodes
+from stelae.cli.asked_copies import CopyLooks, ask_copies
+from stelae.cli.copy_amount import CopyAmount
 from stelae.cli.kit.byte_sizes import byte_size
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import shorten
@@ -22,10 +24,8 @@ from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
-from stelae.protocol.codec import decode, encode
-from stelae.protocol.copy_list_messages import COPIES, CopiesReply, CopiesRequest
 from stelae.protocol.master_messages import ServerLine
-from stelae.spi.errors import CallerError, DeadlineExceeded, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, DeadlineExceeded, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.policy import MasterPolicy, PolicySnapshot
 
@@ -33,7 +33,6 @@ POLL_S = 0.5
 QUIET_LOOKS = 3
 """So many looks in a row must find nothing to do: between two steps of a move there may be nothing for a moment."""
 
-ASK_MS = 3_000
 ACTIONS_SHOWN_MAX = 1_000
 
 
@@ -59,26 +58,31 @@ def run_rebalance(
     if (rate_bytes_per_s := byte_size("--rate", rate)) < 1:
         raise CallerError("--rate must be at least one byte per second")
 
-    async def run() -> tuple[_Cluster, PolicySnapshot, Rebalance]:
+    async def run() -> tuple[_Cluster, PolicySnapshot, Rebalance, CopyAmount]:
         async with target.masters() as (client, catalog):
             cluster = await _cluster(client, catalog, target.timeout_s)
+            looks = CopyLooks(client.connection, catalog)
             with StatusLine(progress) as line:
-                return cluster, *(await _until_done(cluster, catalog, line, wait_s))
+                snapshot, left = await _until_done(cluster, catalog, looks, line, wait_s)
+            return cluster, snapshot, left, await looks.amount(snapshot)
 
-    cluster, snapshot, left = asyncio.run(run())
+    cluster, snapshot, left, copies = asyncio.run(run())
     time_s = left.time_s(cluster.limits, rate_bytes_per_s)
     if as_json:
-        print_json(_document(cluster, left, time_s, rate_bytes_per_s, plan=plan))
+        found = _document(cluster, left, time_s, rate_bytes_per_s, plan=plan)
+        print_json({**found, "copying": copies.document()})
         return EXIT_OK
     if plan:
         _print_actions(cluster, snapshot, left)
+    if copies.is_known:
+        note(f"copying {copies}")
     for text in _summary(cluster, left, time_s, rate_bytes_per_s):
         note(text)
     return EXIT_OK
 
 
 async def _until_done(
-    cluster: _Cluster, catalog: CatalogClient, line: StatusLine, wait_s: float | None
+    cluster: _Cluster, catalog: CatalogClient, looks: CopyLooks, line: StatusLine, wait_s: float | None
 ) -> tuple[PolicySnapshot, Rebalance]:
     """Return the first look, or with ``wait_s`` the last one of a wait. ``DeadlineExceeded``: not done in that time."""
     loop = asyncio.get_running_loop()
@@ -89,7 +93,9 @@ async def _until_done(
         quiet = quiet + 1 if left.is_done else 0
         if wait_s is None or quiet >= QUIET_LOOKS:
             return snapshot, left
-        line.show(_progress(left))
+        if line.is_due:
+            copies = await looks.amount(snapshot)
+            line.show(f"{_progress(left)}; copying {copies}" if copies.is_known else _progress(left))
         if loop.time() - begun > wait_s:
             fact = f"{_progress(left)} after {wait_s:.0f} s, and the masters go on"
             raise DeadlineExceeded(f"{fact}; repeat the command to wait on, and see the copies with: stelae copy list")
@@ -121,13 +127,8 @@ async def _cluster(client: AsyncClient, catalog: CatalogClient, timeout_s: float
 
 async def _limit(client: AsyncClient, server: ServerLine) -> int:
     """Return the limit of the copies to a server; 0 if it has none, or does not answer."""
-    try:
-        if await client.connection.reach(server.address, deadline_ms=ASK_MS) != server.node_id:
-            return 0
-        answer = await client.connection.ask(server.node_id, COPIES, encode(CopiesRequest()), deadline_ms=ASK_MS)
-        limits = decode(answer.body[0], CopiesReply).limits
-    except StelaeError:
-        return 0
+    answer = await ask_copies(client.connection, server.address, server.node_id)
+    limits = answer.limits if answer is not None else None
     return (limits.fetch_bytes_per_s_max or 0) if limits is not None else 0
 
 

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+from stelae.cli.asked_copies import CopyLooks
+from stelae.cli.copy_amount import CopyAmount, left_text
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
@@ -53,18 +55,19 @@ def run_mode(cluster: MastersTarget, name: str, mode: ServerMode, *, as_json: bo
 def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progress: bool | None, as_json: bool) -> int:
     """Retire a tablet server and return the exit code. ``wait_s`` is the longest wait for its end; ``None``: none."""
 
-    async def run() -> tuple[ServerLine, bool, Retirement]:
+    async def run() -> tuple[ServerLine, bool, Retirement, CopyAmount]:
         async with cluster.masters() as (client, catalog):
             server, changed = await _set(cluster, catalog, name, ServerMode.RETIRING)
             with StatusLine(progress) as line:
-                return server, changed, await _until_empty(client, catalog, server, line, wait_s)
+                return server, changed, *(await _until_empty(client, catalog, server, line, wait_s))
 
-    server, changed, left = asyncio.run(run())
+    server, changed, left, copies = asyncio.run(run())
     if as_json:
         more = {"replicas": left.replicas, "size_bytes": left.size_bytes, "moving": left.moving}
-        print_json({"changed": changed, **_plain(server, ServerMode.RETIRING), **more})
+        times = {"copying": copies.document(), "eta_ms": _eta_ms(left, copies)}
+        print_json({"changed": changed, **_plain(server, ServerMode.RETIRING), **more, **times})
     elif left.replicas:
-        note(f"{server.address} retires: {left}, {bytes_text(left.size_bytes)} in all")
+        note(f"{server.address} retires: {_progress(left, copies)}")
         note(f"wait for the end with: stelae tserver retire {name} --wait")
     else:
         note(f"done: {server.address} has no replicas; it can be stopped")
@@ -82,26 +85,29 @@ async def _set(cluster: MastersTarget, catalog: CatalogClient, name: str, mode: 
 
 async def _until_empty(
     client: AsyncClient, catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
-) -> Retirement:
+) -> tuple[Retirement, CopyAmount]:
     """Wait until a server has no replicas, for ``wait_s`` seconds at most, or not at all if that is ``None``.
+
+    Return what is left, and how far the copies of its tablets to other servers are.
 
     Raises:
         DeadlineExceeded: it still has some after the wait.
     """
     loop = asyncio.get_running_loop()
     begun = moved_at = loop.time()
-    told, before = False, -1
+    told, before, looks = False, -1, CopyLooks(client.connection, catalog)
     while True:
         snapshot = await catalog.policy_snapshot()
         left = retirement_of(server.node_id, snapshot)
         if not left.replicas and snapshot.nodes[server.node_id].health is not NodeHealth.DEAD:
             left = replace(left, replicas=await _held(client, server))
         if not left.replicas or wait_s is None:
-            return left
+            return left, await looks.amount(snapshot, server.node_id)
         now = loop.time()
         if left.moving or left.replicas != before:
             moved_at, before = now, left.replicas
-        line.show(f"{server.address}: {left}, {bytes_text(left.size_bytes)}")
+        if line.is_due:
+            line.show(f"{server.address}: {_progress(left, await looks.amount(snapshot, server.node_id))}")
         if not told and now - moved_at > STUCK_S:
             told = True
             note(_stuck(server, left))
@@ -125,6 +131,16 @@ async def _held(client: AsyncClient, server: ServerLine) -> int:
 
 def _pause_s(snapshot: PolicySnapshot) -> float:
     return POLL_S + POLL_TABLET_S * len(snapshot.tablets)
+
+
+def _progress(left: Retirement, copies: CopyAmount) -> str:
+    text = f"{left}, {bytes_text(left.size_bytes)} in all"
+    return f"{text}; copying {copies.without_end()}{left_text(_eta_ms(left, copies))}" if copies.is_known else text
+
+
+def _eta_ms(left: Retirement, copies: CopyAmount) -> int | None:
+    """Return the time to the end of all copies of a retirement at their present rate; ``None`` if that is unknown."""
+    return copies.time_ms(max(0, left.size_bytes - (copies.bytes_done or 0))) if left.replicas else None
 
 
 def _stuck(server: ServerLine, left: Retirement) -> str:

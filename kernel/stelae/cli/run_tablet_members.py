@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from stelae.cli.asked_copies import ask_copies
 from stelae.cli.kit.connection import Target, connect_patiently
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import UnknownName, pick
@@ -15,10 +17,12 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
 from stelae.cli.member_types import OF_MEMBERS, OF_NEW_MEMBERS, member_type
+from stelae.cli.move_progress import MoveProgress
 from stelae.client import AsyncClient, AsyncReplicas, ChangeResult
 from stelae.client.member_goals import lag_text
 from stelae.local.cluster import LocalCluster, NotACluster
 from stelae.local.cluster_with_masters import ClusterWithMasters
+from stelae.protocol.copy_list_messages import CopyLine
 from stelae.protocol.master_messages import ServerLine
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.errors import CallerError, ConfigError, Unavailable
@@ -117,6 +121,21 @@ class _OpenTablet:
             return addresses[node], node
         raise CallerError(f"the address of {given} is not known; write it as host:port")
 
+    async def target(self, given: str) -> NamedNode:
+        """Return the node that the user names for a replica, with its address."""
+        address, known = await self.server(given)
+        return NamedNode(known if known is not None else await self.replicas.node_at(address), address)
+
+    def progress(self, line: StatusLine, target: NamedNode, source: NamedNode | None) -> MoveProgress:
+        """Return what shows an addition on a node, or a move to it if there is a source."""
+
+        async def look() -> CopyLine | None:
+            answer = await ask_copies(self.client.connection, target.name, target.node_id)
+            copies = () if answer is None else answer.copies
+            return next((copy for copy in copies if copy.tablet_id == self.replicas.tablet_id), None)
+
+        return MoveProgress(line, target, source, look)
+
 
 def parse_config_id(text: str) -> OpId | None:
     """Return the op id that ``--config-id`` names; ``None`` without it. ``CallerError``: it is no op id."""
@@ -151,19 +170,19 @@ def run_add(target: TabletTarget, node: str, type_name: str, *, wait: bool, as_j
     """Add a replica and return the exit code."""
     wanted = member_type("--type", type_name, OF_NEW_MEMBERS)
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
-        address, known = await tablet.server(node)
-        name = known if known is not None else await tablet.replicas.node_at(address)
-        result = await tablet.replicas.add(
-            address,
-            node=name,
-            member_type=wanted,
-            wait=wait,
-            config_id=tablet.config_id,
-            on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),
-            timeout_s=target.timeout_s,
-        )
-        return NamedNode(name, address), result
+    async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
+        name = await tablet.target(node)
+        async with tablet.progress(line, name, None) as progress:
+            result = await tablet.replicas.add(
+                name.name,
+                node=name.node_id,
+                member_type=wanted,
+                wait=wait,
+                config_id=tablet.config_id,
+                on_progress=progress.see,
+                timeout_s=target.timeout_s,
+            )
+            return name, result, await progress.document(result.view)
 
     return _changed(target, run, as_json=as_json)
 
@@ -171,11 +190,12 @@ def run_add(target: TabletTarget, node: str, type_name: str, *, wait: bool, as_j
 def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
     """Remove a replica and return the exit code."""
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
+    async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
         name = await tablet.member(member)
-        return name, await tablet.replicas.remove(
+        result = await tablet.replicas.remove(
             name.node_id, config_id=tablet.config_id, on_progress=_shown(line, name), timeout_s=target.timeout_s
         )
+        return name, result, {}
 
     return _changed(target, run, as_json=as_json)
 
@@ -183,18 +203,18 @@ def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
 def run_move(target: TabletTarget, member: str, node: str, *, as_json: bool) -> int:
     """Move a replica and return the exit code."""
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
-        source = await tablet.member(member)
-        address, known = await tablet.server(node)
-        name = known if known is not None else await tablet.replicas.node_at(address)
-        result = await tablet.replicas.move(
-            source.node_id,
-            address,
-            to=name,
-            on_progress=lambda view: line.show(f"{address}: {lag_text(name, view)}"),
-            timeout_s=target.timeout_s,
-        )
-        return NamedNode(name, address), result
+    async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
+        source, name = await tablet.member(member), await tablet.target(node)
+        async with tablet.progress(line, name, source) as progress:
+            result = await tablet.replicas.move(
+                source.node_id,
+                name.name,
+                to=name.node_id,
+                config_id=tablet.config_id,
+                on_progress=progress.see,
+                timeout_s=target.timeout_s,
+            )
+            return name, result, await progress.document(result.view)
 
     return _changed(target, run, as_json=as_json)
 
@@ -203,9 +223,9 @@ def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: 
     """Change the type of a member and return the exit code."""
     wanted = member_type("TYPE", type_name, OF_MEMBERS)
 
-    async def run(tablet: _OpenTablet, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
+    async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
         name = await tablet.member(member)
-        return name, await tablet.replicas.change_role(
+        result = await tablet.replicas.change_role(
             name.node_id,
             wanted,
             wait=wait,
@@ -213,6 +233,7 @@ def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: 
             on_progress=_shown(line, name),
             timeout_s=target.timeout_s,
         )
+        return name, result, {}
 
     return _changed(target, run, as_json=as_json)
 
@@ -220,10 +241,10 @@ def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: 
 def run_transfer(target: TabletTarget, to: str, *, as_json: bool) -> int:
     """Hand over the leadership and return the exit code."""
 
-    async def run(tablet: _OpenTablet, _line: StatusLine) -> tuple[NamedNode, ChangeResult]:
+    async def run(tablet: _OpenTablet, _line: StatusLine) -> _Done:
         name = (await tablet.member(to)).node_id if to else None
         result = await tablet.replicas.transfer(name, config_id=tablet.config_id, timeout_s=target.timeout_s)
-        return NamedNode(result.view.node_id, ""), result
+        return NamedNode(result.view.node_id, ""), result, {}
 
     return _changed(target, run, as_json=as_json)
 
@@ -244,20 +265,23 @@ def run_abort(target: TabletTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-_Change = Callable[[_OpenTablet, StatusLine], Awaitable[tuple[NamedNode, ChangeResult]]]
+_Done: TypeAlias = tuple[NamedNode, ChangeResult, dict[str, Any]]
+"""The node that a command was about, its result, and further fields for ``--json``."""
+
+_Change: TypeAlias = Callable[[_OpenTablet, StatusLine], Awaitable[_Done]]
 
 
 def _changed(target: TabletTarget, change: _Change, *, as_json: bool) -> int:
     """Make a change with progress on standard error, print its result, and return the exit code."""
 
-    async def run() -> tuple[NamedNode, ChangeResult]:
+    async def run() -> _Done:
         with StatusLine(target.progress) as line:
             async with target.opened() as tablet:
                 return await change(tablet, line)
 
-    node, result = asyncio.run(run())
+    node, result, more = asyncio.run(run())
     if as_json:
-        print_json({"changed": result.changed, "node": node.node_id, **plain_view(result.view)})
+        print_json({"changed": result.changed, "node": node.node_id, **more, **plain_view(result.view)})
     else:
         note(changed_text(node, result))
         print_view(result.view)

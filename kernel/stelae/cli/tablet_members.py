@@ -75,7 +75,8 @@ def add_replica(
     election timeout. That goes on by itself, whether the command waits or not. A node that never answers is removed
     again.
 
-    The command waits until the new member is committed; with --wait, until the replica has its vote.
+    The command waits until the new member is committed; with --wait, until the replica has its vote. The progress shows
+    the steps of `stelae tablet move`, and --json has the last step and the copy as it has them.
 
     The command can be repeated: a replica that is a member already is no error.
 
@@ -111,6 +112,7 @@ def move(
     tablet: TabletArgument,
     member: MemberArgument,
     node: Annotated[str, typer.Argument(help="Node that gets the replica: its address. With masters also its uuid.")],
+    config_id: ConfigIdOption = "",
     directory: DirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 300.0,
@@ -119,13 +121,18 @@ def move(
 ) -> None:
     """Move a replica to another node: add one there, wait until it is a voter, then remove the old one.
 
-    The tablet survives as many losses meanwhile as before. If the command is stopped or times out, repeat it: it goes
-    on where it was. To move all replicas of a server, use `stelae tserver retire`.
+    The tablet survives as many losses meanwhile as before. The command waits until the old replica is removed. If it is
+    stopped or times out, repeat it: it goes on where it was. With --config-id, the old replica is removed only if
+    the config is otherwise unchanged since. To move all replicas of a server, use `stelae tserver retire`.
 
-    Example: stelae tablet move 3f9c 127.0.0.1:7053 127.0.0.1:7054 --connect 127.0.0.1:7051"""
+    The progress shows each step: asked, added, copying with bytes, rate and remaining time, catching up, promoted, old
+    replica removed. --json has the last step and the copy: bytes_done, bytes_total, bytes_per_s and eta_ms, each null
+    if it is unknown. A replica that gets all entries from the leader's log needs no copy.
+
+    Example: stelae tablet move 3f9c 127.0.0.1:7053 127.0.0.1:7054 --connect 127.0.0.1:7051 --progress"""
     from stelae.cli.run_tablet_members import TabletTarget, run_move
 
-    target = TabletTarget(directory, connect, timeout_s, tablet, progress=progress)
+    target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
     raise typer.Exit(run_move(target, member, node, as_json=as_json))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.client.connection import TRANSFER_MS, Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text
+from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text, wrong_config_text
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.member_messages import CHANGE_MEMBERS, CONFIG, ChangeMembersRequest, ConfigRequest, ConfigView
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
@@ -205,10 +205,7 @@ def _check_meant_for(change: MemberChange, meant_for: OpId | None, view: ConfigV
     if meant_for is None or found == meant_for:
         return
     if not asked:
-        raise WrongConfigId(
-            f"the committed config is {found}, the change is meant for {meant_for}; "
-            "look at the config again, then decide"
-        )
+        raise WrongConfigId(wrong_config_text(found, meant_for))
     if not view.change_pending:
         raise ChangeOvertaken(
             f"the change was asked for config {meant_for} ({change_text(change)}), and the answer was: {why}. Since "

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.member_messages import ConfigView
-from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import (
     VOTING,
     AddServer,
@@ -72,6 +72,12 @@ def copy_text(member_type: MemberType, view: ConfigView) -> str:
     if member_type in VOTING:
         return "has lost its replica: remove this member, and add one on another node"
     return "has no replica yet: the leader asks for one, or for a copy over the replica that was deleted there"
+
+
+def wrong_config_text(found: OpId, meant_for: OpId | None) -> str:
+    """Return why a change that is meant for another committed config is refused."""
+    fact = f"the committed config is {found}, the change is meant for {meant_for}"
+    return f"{fact}; look at the config again, then decide"
 
 
 def config_text(config: TabletConfig) -> str:

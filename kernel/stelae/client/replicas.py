@@ -14,12 +14,13 @@ from stelae.client.arguments import BadArgument, check_address, node_uuid, secon
 from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.member_changer import POLL_S, ChangeOvertaken, ChangeResult, MemberChanger, OnProgress, ReplicaGone
+from stelae.client.member_goals import wrong_config_text
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import ServerList
 from stelae.protocol.member_messages import ABORT_CHANGE, AbortChangeRequest, ConfigView
 from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
-from stelae.spi.errors import MemberChangeRefused, NoChange, Unavailable
+from stelae.spi.errors import MemberChangeRefused, NoChange, Unavailable, WrongConfigId
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer
 from stelae.wire.messenger import Lane
@@ -141,6 +142,7 @@ class AsyncReplicas:
         address: str,
         *,
         to: str | None = None,
+        config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ChangeResult:
@@ -149,21 +151,33 @@ class AsyncReplicas:
         The tablet survives as many losses meanwhile as before. A call that was cut short can be repeated, and goes on
         where it was. Errors are those of :meth:`add`; ``to`` is the uuid of the node at the address, if it is known.
 
+        Args:
+            config_id: op id of the committed config that the move is meant for. Then the old replica is removed only if
+                the config is the same as when the new one got its vote.
+
         Raises:
             MemberChangeRefused: neither node is a member.
+            WrongConfigId: another config is committed than ``config_id``, and nothing was done; or the new replica has
+                its vote, and somebody has changed the config before the old one was removed.
         """
         clock, source = asyncio.get_running_loop().time, node_uuid(node)
         deadline = clock() + seconds("timeout_s", timeout_s)
         target = await self.node_at(address) if to is None else node_uuid(to)
-        members = {member.node_id for member in (await self._changer.view(deadline)).committed.members}
+        view = await self._changer.view(deadline)
+        members = {member.node_id for member in view.committed.members}
         if source == target:
             raise MemberChangeRefused(f"the replica is on node {source} already; choose another node to move it to")
         if not members & {source, target}:
             fact = f"node {source} has no replica of tablet {self.tablet_id}"
             raise MemberChangeRefused(f"{fact}; see its members: stelae tablet config {self.tablet_id}")
+        if config_id not in (None, view.committed.op_id) and source in members:
+            raise WrongConfigId(wrong_config_text(view.committed.op_id, config_id))
         left_s = max(0.1, deadline - clock())
-        added = await self.add(address, node=target, wait=True, on_progress=on_progress, timeout_s=left_s)
-        gone = await self._changer.change(RemoveServer(node_id=source), None, deadline, on_progress)
+        added = await self.add(
+            address, node=target, wait=True, config_id=config_id, on_progress=on_progress, timeout_s=left_s
+        )
+        voting = None if config_id is None else added.view.committed.op_id
+        gone = await self._changer.change(RemoveServer(node_id=source), voting, deadline, on_progress)
         return ChangeResult(changed=added.changed or gone.changed, view=gone.view)
 
     async def change_role(

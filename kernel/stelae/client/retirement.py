@@ -26,7 +26,8 @@ class Retirement:
     others: int
 
     def __str__(self) -> str:
-        return f"{self.replicas} replicas are left, {self.moving} of them on the move"
+        left = "1 replica is left" if self.replicas == 1 else f"{self.replicas} replicas are left"
+        return f"{left}, {self.moving} of them on the move"
 
 
 def retirement_of(node_id: NodeId, snapshot: PolicySnapshot) -> Retirement:

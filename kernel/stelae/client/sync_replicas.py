@@ -68,12 +68,13 @@ class Replicas:
         address: str,
         *,
         to: str | None = None,
+        config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> ChangeResult:
         """Move a replica; see ``AsyncReplicas.move``."""
         return self._loop_thread.run(
-            self._replicas.move(node, address, to=to, on_progress=on_progress, timeout_s=timeout_s)
+            self._replicas.move(node, address, to=to, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s)
         )
 
     def change_role(

@@ -3,7 +3,7 @@
 A core repeats its request until the peer answers appends. A peer that hosts no replica may be a new node, on which an
 empty replica is enough, or have a tombstone, over which only a copy can go. The leader cannot tell them apart, so if
 the log begins at its first entry, or the peer is to be a witness, it asks for a replica without entries and for a copy
-in turn. The peer refuses what it must not do."""
+in turn. The peer refuses what it must not do, and a witness refuses the copy that it does not need."""
 
 import logging
 from collections.abc import Callable

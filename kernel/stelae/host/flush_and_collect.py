@@ -155,8 +155,14 @@ class Flusher:
             raise PluginError(f"the store reports {edit.flushed} as flushed, but has applied {applied}")
         applier = self.applier
         # The timestamp may be of an entry without rows after ``applied``: the rows at that time are the same.
+        had = found.tombstone
         return msgspec.structs.replace(
-            found, flushed=applied, timestamp=applier.timestamp, results=applier.results.dump(), schemas=applier.schemas
+            found,
+            flushed=applied,
+            timestamp=applier.timestamp,
+            results=applier.results.dump(),
+            schemas=applier.schemas,
+            tombstone=None if isinstance(had, OpId) and had <= applied else had,  # The log is durable up to there.
         )
 
     def _is_tried_again(self, result: Any, *, flushes: bool) -> bool:

@@ -10,7 +10,7 @@ from stelae.spi.members import VOTING, MemberType, TabletConfig
 def type_that_counts(node: NodeId, config: TabletConfig, committed: TabletConfig) -> MemberType | None:
     """Return the type of a member; of one that has, or had, a vote: a type in ``VOTING``. ``None``: it is no member.
 
-    A node gets an empty replica only as a member of a type in ``JOINING``.
+    A node gets an empty replica only as a member of a type in ``JOINING``, or over its tombstone as a ``PRE_WITNESS``.
 
     Args:
         node: the member.
@@ -24,3 +24,9 @@ def type_that_counts(node: NodeId, config: TabletConfig, committed: TabletConfig
     if member.was_voter is True:
         return MemberType.VOTER
     return before.member_type if before is not None and before.member_type in VOTING else member.member_type
+
+
+def member_type(node: NodeId, config: TabletConfig) -> MemberType | None:
+    """Return the type of a member in a config, whatever it was before; ``None``: it is no member."""
+    member = config.member(node)
+    return None if member is None else member.member_type

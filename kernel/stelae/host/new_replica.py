@@ -8,12 +8,13 @@ A ``PRE_WITNESS`` gets a replica without rows (rule 12). Its log begins where th
 works however far the leader's log was collected. That op id is committed, and rows that are copied later are
 never older, as the flushed op id of a store only rises.
 
-A member that votes never gets a replica in this way. It has had one, with votes and entries that count. Without them it
-could vote for a leader that lacks acknowledged entries (``durability.md`` rule 19)."""
+A member that votes, or had a vote, never gets a replica in this way, except as a ``PRE_WITNESS`` over its tombstone. It
+has had one, with votes and entries that count. Without them it could vote for a leader that lacks acknowledged entries
+(``durability.md`` rule 19). The tombstone has them."""
 
 import msgspec
 
-from stelae.host.member_promises import type_that_counts
+from stelae.host.member_promises import member_type, type_that_counts
 from stelae.host.superblock import PartitionBounds, Superblock
 from stelae.spi.consensus import Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -31,10 +32,17 @@ class LogStart(msgspec.Struct, frozen=True, kw_only=True):
     base: OpId  #: Committed. The log has the entries after it.
     #: The committed config, if its entry is not after ``base``, so that the log never gets it; else the empty config.
     committed: TabletConfig
+    leader: NodeId  #: The sender, which leads the tablet in ``term``.
+    term: int
+    #: The member has, or had, a vote (``member_promises``). The log may begin over its tombstone only.
+    had_vote: bool
 
 
 class NewReplica(msgspec.Struct, frozen=True, kw_only=True):
-    """Create a replica without entries. It has no effect on a node that ever had the tablet."""
+    """Create a replica without entries. With rows, it has no effect on a node that ever had the tablet.
+
+    Without rows it may begin over a tombstone, whose term, vote and last op id are kept
+    (``stelae.lifecycle.witness_over_tombstone``)."""
 
     tablet_id: TabletId
     table_name: str
@@ -55,12 +63,14 @@ def new_replica(block: Superblock, status: Status, log_base: OpId, peer: NodeId)
         log_base: where the leader's log begins.
         peer: the member."""
     counts = type_that_counts(peer, status.config, status.committed_config)
-    if counts not in JOINING:
-        return "a member with a vote has lost its replica"
     log_only = None
-    if counts is MemberType.PRE_WITNESS:
+    if member_type(peer, status.config) is MemberType.PRE_WITNESS:
         known = status.committed_config if status.committed_config.op_id <= block.flushed else _NO_CONFIG
-        log_only = LogStart(base=block.flushed, committed=known)
+        log_only = LogStart(
+            base=block.flushed, committed=known, leader=status.node_id, term=status.term, had_vote=counts not in JOINING
+        )
+    elif counts not in JOINING:
+        return "a member with a vote has lost its replica"
     elif log_base != ZERO:
         return f"the log begins behind entry {log_base}, and what is older must be copied"
     return NewReplica(

@@ -6,7 +6,7 @@ and asks a source for the snapshot itself."""
 
 import msgspec
 
-from stelae.host.member_promises import type_that_counts
+from stelae.host.member_promises import member_type, type_that_counts
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -44,6 +44,8 @@ class StartCopy(msgspec.Struct, frozen=True, kw_only=True):
     #: The last op id of the recipient's log, if the leader knows it. The copy is refused if the log has gone on since.
     last: OpId | None = None
     sources: tuple[Member, ...]  #: The leader first, then other members that may serve the copy.
+    #: The recipient is a ``PRE_WITNESS`` now, also if it had a vote before. Without a replica it needs no copy.
+    pre_witness: bool = False
     rows_only: bool = False  #: The recipient has the log, and no rows (a witness). It goes on to vote meanwhile.
 
 
@@ -90,4 +92,5 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
         hosted=hosted,
         log_base=log_base,
         sources=(*leader, *others),
+        pre_witness=member_type(node, status.config) is MemberType.PRE_WITNESS,
     )

@@ -51,7 +51,8 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
             written. A read at this timestamp sees exactly the rows of ``manifest``. 0: nothing was flushed yet.
         results: the exactly-once results as of ``flushed``. Opaque here.
         tombstone: the last op id of the log when the tablet was deleted. ``"UNKNOWN"`` if it could not be
-            read: this replica never votes again. ``None`` for a live replica.
+            read: this replica never votes again. ``None`` for a live replica, except for a witness that has begun over
+            a tombstone: until its log is flushed up to the op id, votes use the larger of the two.
         removed: of a tombstone: the table was deleted for good. No copy brings the replica back.
         quarantine: the directory with the data of a deleted replica, relative to the node's directory.
         log_only: the replica has no rows, as that of a witness. ``flushed`` is then how far its log is not needed, and

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
-from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.lifecycle.abandoned_copy import abandon_copy, is_first_copy
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_install import append_piece, begin_log, check_log, copying_block, install_rows, ready_block
 from stelae.lifecycle.copy_items import ItemKind, kind_of
@@ -26,9 +24,10 @@ from stelae.lifecycle.copy_stage import CopyStage, remove_stage
 from stelae.lifecycle.startup_decisions import TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.voter_handover import host_with_votes, merged_by_voter
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopySnapshot
-from stelae.spi.errors import Full, StelaeError, StorageError
+from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.log import Entry
 
@@ -125,10 +124,7 @@ class CopiedTablet:
             metadata = ConsensusMetadata(self._node.files, self._node.layout, self._tablet_id, self._crash)
             yield OffLoop(lambda: metadata.save(HardState(term, None), config))
         else:
-            voter: TombstoneVoter | None = yield Ask(lambda done: self._tombstones.voter(self._tablet_id, done))
-            if voter is None:
-                raise StorageError(f"the voter of tablet {self._tablet_id} cannot be loaded")
-            yield Ask(lambda done: voter.merge(term, config, done))
+            yield from merged_by_voter(self._tombstones, self._tablet_id, term, config)
         self._crash.hit("copy.after_merge")
 
     def commit(self, snapshot: CopySnapshot, facts: CopyFacts) -> Steps[None]:
@@ -147,37 +143,10 @@ class CopiedTablet:
         self._crash.hit("copy.after_ready")
 
     def host(self) -> Steps[None]:
-        """Step 6: start the replica, with every vote that its voter has given.
-
-        The voter is held while the consensus metadata passes from it to the replica. Otherwise a vote could be given,
-        after the metadata was read, that the replica does not know (rule 20). Raises ``StorageError`` if the replica
-        does not start; the tablet is offline then."""
+        """Step 6: start the replica, with every vote that its voter has given. Raises as ``host_with_votes``."""
         yield OffLoop(self._remove_stage)
         self._crash.hit("copy.after_stage_removed")
-        found = yield from self._look(self._tablet_id)
-        recovered = yield OffLoop(lambda: self._loader.recover(found))
-        if recovered is not None:
-            self._tombstones.hold(self._tablet_id)
-            try:
-                self._node.host(replace(recovered, consensus=(yield from self._final_metadata())))
-            finally:
-                self._tombstones.release(self._tablet_id)
-        if self._tablet_id not in self._node.replicas:
-            raise StorageError(f"the copied replica does not start: {self._loader.failed.get(self._tablet_id)}")
-        self._loader.forget_failure(self._tablet_id)
-
-    def _final_metadata(self) -> Steps[ConsensusRecord]:
-        """Return the consensus metadata once no save of it is in progress. The voter is held."""
-        node = self._node
-        voter = node.peers.voters.get(self._tablet_id)
-        if voter is not None:
-            yield Until(lambda: voter.idle or bool(voter.failure))
-            if voter.failure:
-                self._loader.fail(self._tablet_id, f"its last vote may not be durable: {voter.failure}")
-                raise StorageError(f"the copied replica does not start: {voter.failure}")
-        metadata = ConsensusMetadata(node.files, node.layout, self._tablet_id)
-        record: ConsensusRecord = yield OffLoop(metadata.load)
-        return record
+        yield from host_with_votes(self._node, self._loader, self._look, self._tombstones, self._tablet_id)
 
     def _remove_stage(self) -> None:
         """Remove the stage, if possible. The next start removes it otherwise."""

@@ -8,7 +8,7 @@ meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.deletion import LastOpId
 from stelae.lifecycle.replaced_damage import AGAIN_US
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import VOTING, MemberType
+from stelae.spi.members import VOTING
 
 
 class TargetState(StrEnum):
@@ -110,6 +110,8 @@ REPLACED = (TargetState.READY, TargetState.DAMAGED)
 
 _HELD = (TargetState.DELETED, *REPLACED)
 
+_WITHOUT_REPLICA = (TargetState.DOES_NOT_EXIST, TargetState.DELETED)
+
 GUARDS: tuple[Guard, ...] = (
     Guard(
         CopyRefusalCode.INVALID_NAME,
@@ -177,7 +179,7 @@ GUARDS: tuple[Guard, ...] = (
     ),
     Guard(
         CopyRefusalCode.BEGINS_WITHOUT_ROWS,
-        lambda asked, here: here.state is TargetState.DOES_NOT_EXIST and asked.member_type is MemberType.PRE_WITNESS,
+        lambda asked, here: here.state in _WITHOUT_REPLICA and asked.pre_witness,
         lambda _asked, _here: "a PRE_WITNESS begins with the log alone, without a copy; the leader asks for that, too",
     ),
     Guard(
@@ -235,9 +237,28 @@ GUARDS: tuple[Guard, ...] = (
 """The guards. The first one that applies refuses the request."""
 
 
-def refusal(asked: StartCopy, here: TargetFacts) -> CopyRefusal | None:
-    """Return why a request is refused, or ``None`` if the copy may begin."""
+AT_ONCE = frozenset(CopyRefusalCode) - {CopyRefusalCode.BEGINS_WITHOUT_ROWS}
+"""The guards that may be applied before the files are looked at. A leader cannot tell a damaged replica that did not
+start from a tombstone, and only the first one is copied for a witness."""
+
+OVER_TOMBSTONE = frozenset(
+    {
+        CopyRefusalCode.LAST_OP_ID_UNKNOWN,
+        CopyRefusalCode.OFFLINE,
+        CopyRefusalCode.REMOVED,
+        CopyRefusalCode.BAD_TERM,
+        CopyRefusalCode.OLD_CONFIG,
+        CopyRefusalCode.NOT_A_MEMBER,
+    }
+)
+"""The guards that hold for a witness, too, which begins over a tombstone without a copy."""
+
+
+def refusal(
+    asked: StartCopy, here: TargetFacts, of: Set[CopyRefusalCode] = frozenset(CopyRefusalCode)
+) -> CopyRefusal | None:
+    """Return why a request is refused, or ``None`` if the copy may begin. ``of``: the guards that are applied."""
     for guard in GUARDS:
-        if guard.applies(asked, here):
+        if guard.code in of and guard.applies(asked, here):
             return CopyRefusal(guard.code, guard.reason(asked, here))
     return None

@@ -60,7 +60,7 @@ def gather(
     if asked.tablet_id in loader.damaged and found.decision.action is StartupAction.START:
         lately = env.replaced_damage.lately(asked.tablet_id, node.turns.now_us())
         return _of_damaged_files(loader, common, found, lately), found
-    return _of_files(node, loader, common, found), found
+    return of_files(node, loader, common, found), found
 
 
 def at_once(
@@ -108,7 +108,8 @@ def _of_replica(node: Node, replica: Replica, common: TargetFacts, has_log_base:
     )
 
 
-def _of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: TabletFinding) -> TargetFacts:
+def of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: TabletFinding) -> TargetFacts:
+    """Return the facts of a tablet without a replica, as it was found on the disk."""
     state = _STATES.get(found.decision.action)
     if state is None:
         return _offline(

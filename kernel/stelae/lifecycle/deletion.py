@@ -95,7 +95,11 @@ def roll_forward(
 
 
 def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superblock:
-    """Return the tombstone of a superblock. It stays for ever, so it has only what a vote needs."""
+    """Return the tombstone of a superblock. It stays for ever, so it has only what a vote needs.
+
+    The last op id of an earlier replica stays the last one if the log of this one has not reached it."""
+    if isinstance(last, OpId) and isinstance(block.tombstone, OpId):
+        last = max(last, block.tombstone)
     return msgspec.structs.replace(
         block,
         data_state=DataState.DELETED,

@@ -12,12 +12,23 @@ it when it is opened (row G of ``stelae_store_lmdb.opening``)."""
 from collections.abc import Callable
 
 from stelae.spi.errors import Corrupt
-from stelae.spi.ids import OpId
+from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import LogState
 
 
 class LogContradicts(Corrupt, code="LOG_CONTRADICTS"):
     """The log lacks an entry that it had according to the superblock or the consensus metadata."""
+
+
+def config_in_log(config: OpId, tombstone: OpId | str | None) -> OpId:
+    """Return the op id of the committed config, whose entry the log must have, or ZERO if it need not have it.
+
+    Args:
+        config: of the committed config.
+        tombstone: of the superblock. A witness that began over a tombstone knows the config of that before its log has
+            reached it.
+    """
+    return ZERO if isinstance(tombstone, OpId) and config <= tombstone else config
 
 
 def contradiction(flushed: OpId, config: OpId, log: LogState, op_id_at: Callable[[int], OpId]) -> str:

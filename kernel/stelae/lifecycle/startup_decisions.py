@@ -23,7 +23,7 @@ from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.metadata_files import MetadataMissing, Record
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import is_first_copy
-from stelae.lifecycle.log_agreement import contradiction
+from stelae.lifecycle.log_agreement import config_in_log, contradiction
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
@@ -173,7 +173,7 @@ def inspect_tablet(
     state = block if superblock is None else superblock.data_state.value
     if superblock is not None and is_first_copy(superblock):
         state = SuperblockFinding.FIRST_COPY
-    promised = meta if consensus is None else _promises(consensus)
+    promised = meta if consensus is None else _promises(consensus, superblock)
     finding = _log_finding(log, problems)
     if log is not None and superblock is not None and consensus is not None and state == SuperblockFinding.READY:
         finding = _compared(finding, superblock, consensus, log, op_id_at, problems)
@@ -200,8 +200,8 @@ def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | Non
         return None, "UNREADABLE"
 
 
-def _promises(record: ConsensusRecord) -> MetadataFinding:
-    if record.committed_config.op_id > ZERO:
+def _promises(record: ConsensusRecord, superblock: Superblock | None) -> MetadataFinding:
+    if config_in_log(record.committed_config.op_id, superblock.tombstone if superblock is not None else None) > ZERO:
         return MetadataFinding.COMMITTED
     return MetadataFinding.INITIAL if record.hard_state == HardState() else MetadataFinding.VOTED
 
@@ -226,7 +226,8 @@ def _compared(
     """Compare an undamaged log with the two records. For an empty log only row M considers the config."""
     if finding not in (LogFinding.PRESENT, LogFinding.EMPTY):
         return finding
-    config = consensus.committed_config.op_id if finding is LogFinding.PRESENT else ZERO
+    known = config_in_log(consensus.committed_config.op_id, superblock.tombstone)
+    config = known if finding is LogFinding.PRESENT else ZERO
     try:
         wrong = contradiction(superblock.flushed, config, log, lambda index: op_id_at(superblock.log_id, index))
     except StelaeError as error:

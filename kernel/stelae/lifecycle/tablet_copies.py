@@ -16,7 +16,7 @@ from stelae.host.start_copy import CancelCopy, StartCopy
 from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copied_replicas import CopiedReplicas
 from stelae.lifecycle.copy_environment import CopyEnvironment
-from stelae.lifecycle.copy_guards import CopyRefusal, CopyRefusalCode, refusal
+from stelae.lifecycle.copy_guards import AT_ONCE, CopyRefusal, CopyRefusalCode, refusal
 from stelae.lifecycle.copy_holds import CopyHolds
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.copy_target_facts import at_once
@@ -26,7 +26,6 @@ from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.waiting_copies import WaitingCopies, WaitingCopy
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import TabletId
-from stelae.spi.members import MemberType
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +77,8 @@ class TabletCopies:
             self.cancel(tablet, "this node was removed, and added again as a PRE_WITNESS, which begins without a copy")
         cancelled, paused = self.holds.is_barred(tablet, now_us), self.holds.is_paused(tablet, now_us)
         slot = not copying and not cancelled and not paused and self._reserve(tablet)
-        refused = refusal(
-            asked, at_once(env, asked, copying=copying, slot=slot, cancelled=cancelled, paused=paused and not copying)
-        )
+        here = at_once(env, asked, copying=copying, slot=slot, cancelled=cancelled, paused=paused and not copying)
+        refused = refusal(asked, here, AT_ONCE)
         if refused is not None:
             if slot:
                 env.transport.release(tablet)
@@ -233,8 +231,7 @@ class TabletCopies:
 def _needs_no_copy(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:
     """Whether a newer config makes this node a witness that begins with the log alone, unlike the running copy.
 
-    Over a tombstone or a lagging replica, a witness is copied, too."""
-    if not isinstance(running, TabletCopy) or not running.is_first:
+    Over a lagging replica, a witness is copied, too."""
+    if not isinstance(running, TabletCopy) or not running.replaces_nothing:
         return False
-    witness = MemberType.PRE_WITNESS
-    return asked.config > running.asked.config and asked.member_type is witness is not running.asked.member_type
+    return asked.config > running.asked.config and asked.pre_witness and not running.asked.pre_witness

@@ -74,9 +74,9 @@ class TabletCopy:
         return self.sequence.marked
 
     @property
-    def is_first(self) -> bool:
-        """Whether this node had nothing of the tablet: no replica and no tombstone. False until it has looked."""
-        return self._here is not None and self._here.state is TargetState.DOES_NOT_EXIST
+    def replaces_nothing(self) -> bool:
+        """Whether this node had no replica of the tablet, at most a tombstone. False until it has looked."""
+        return self._here is not None and self._here.state in (TargetState.DOES_NOT_EXIST, TargetState.DELETED)
 
     @property
     def committed(self) -> bool:

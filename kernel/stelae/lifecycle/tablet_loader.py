@@ -123,9 +123,13 @@ class TabletLoader:
         self.superblock_file(superblock.tablet_id).save(superblock)
         log.info("tablet created tablet=%s", superblock.tablet_id)
 
-    def log_only_creation(self, tablet: TabletSettings, start: LogStart) -> LogOnlyCreation:
-        """Return the creation of a replica without rows, whose log begins at ``start.base``. Nothing is written."""
-        return LogOnlyCreation(self._files, self._layout, self.superblock_of(tablet), start, self._crash)
+    def log_only_creation(
+        self, tablet: TabletSettings, start: LogStart, over: Superblock | None = None
+    ) -> LogOnlyCreation:
+        """Return the creation of a replica without rows, whose log begins at ``start.base``. Nothing is written.
+
+        ``over`` is the tombstone over which it begins, if there is one."""
+        return LogOnlyCreation(self._files, self._layout, self.superblock_of(tablet), start, self._crash, over)
 
     # -- recovery ------------------------------------------------------------------------------------
 

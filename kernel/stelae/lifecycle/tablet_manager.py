@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Done: TypeAlias = Callable[[StelaeError | None], None]
+OverTombstone: TypeAlias = Callable[[TabletFinding], Steps[None]]
+"""The steps by which a replica without rows begins over a tombstone."""
+
+_TOMBSTONES = (StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD, StartupAction.DELETE_SELF)
+"""What a tombstone is found as. A deletion, or a copy over it, may have been cut short by an error."""
 
 
 class TabletExists(CallerError, code="TABLET_EXISTS"):
@@ -65,11 +70,11 @@ class TabletManager:
         call can then be repeated."""
         self._run(new.id, "created", self._create(new), done)
 
-    def create_log_only(self, new: TabletSettings, start: LogStart, done: Done) -> None:
+    def create_log_only(self, new: TabletSettings, start: LogStart, done: Done, over: OverTombstone) -> None:
         """Create a replica without rows, whose log begins at ``start.base``, and start it. ``done`` as for ``create``.
 
-        Harmless if the tablet has a replica here."""
-        self._run(new.id, "created", self._create_log_only(new, start), done)
+        Harmless if the tablet has a replica here. If it is a tombstone, the steps of ``over`` are done instead."""
+        self._run(new.id, "created", self._create_log_only(new, start, over), done)
 
     def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
@@ -146,7 +151,7 @@ class TabletManager:
             if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
                 raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
             return
-        yield from self._check_absent(new.id)
+        yield from self._check_absent((yield from self.look(new.id)))
         self._node.engines.consensus.check_members(self._node.node_id, new.initial_config())
         block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
         yield WithLog(lambda wal: self._loader.create_log(wal, block))
@@ -156,10 +161,17 @@ class TabletManager:
         if hinted and (made := self._node.replicas.get(new.id)) is not None:
             repeat_hint(made, self._node.turns)
 
-    def _create_log_only(self, new: TabletSettings, start: LogStart) -> Steps[None]:
+    def _create_log_only(self, new: TabletSettings, start: LogStart, over: OverTombstone) -> Steps[None]:
         if new.id in self._node.replicas:
             return
-        yield from self._check_absent(new.id)
+        found = yield from self.look(new.id)
+        if found.decision.action in _TOMBSTONES:
+            yield from over(found)
+            return
+        yield from self._check_absent(found)
+        if start.had_vote:
+            fact = f"this node has, or had, a vote in tablet {new.id}, and neither a replica of it nor its tombstone"
+            raise Unavailable(f"{fact}: they were lost; remove the member, and add another node")
         creation = self._loader.log_only_creation(new, start)
         yield OffLoop(creation.begin)
         yield WithLog(creation.create_log)
@@ -167,13 +179,12 @@ class TabletManager:
         yield OffLoop(creation.finish)
         yield from self._host(new.id, campaign=False)
 
-    def _check_absent(self, tablet_id: TabletId) -> Steps[None]:
+    def _check_absent(self, found: TabletFinding) -> Steps[None]:
         """Check that the tablet was never on this node. What a creation without rows or a first copy has left is
         removed first.
 
         It was cut short by an error, as of a full disk, and has promised nothing."""
-        found = yield from self.look(tablet_id)
-        block = found.superblock
+        tablet_id, block = found.tablet_id, found.superblock
         if found.decision.action is StartupAction.REMOVE and block is not None:
             yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=True)
             self._loader.forget_failure(tablet_id)

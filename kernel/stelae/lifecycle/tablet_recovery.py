@@ -16,10 +16,10 @@ from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_only import LogOnlyStore
 from stelae.host.log_sizes import LogSizes
 from stelae.host.superblock import Superblock
-from stelae.lifecycle.log_agreement import LogContradicts, contradiction
+from stelae.lifecycle.log_agreement import LogContradicts, config_in_log, contradiction
 from stelae.spi.consensus import LogView
 from stelae.spi.errors import Corrupt
-from stelae.spi.ids import LogId, OpId
+from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
@@ -59,6 +59,7 @@ def recover(superblock: Superblock, consensus: ConsensusRecord, engines: Engines
             term_runs=_term_runs(engines.wal, log, state),
             configs=tuple(replay.configs),
             log_only=superblock.log_only,
+            vote_floor=superblock.tombstone if isinstance(superblock.tombstone, OpId) else ZERO,
         ),
         store=store,
         results=replay.results,
@@ -77,7 +78,7 @@ def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEng
         damage = state.damage
         fact = f"{damage.detail}; the last good entry is {damage.last_good}"
         raise Corrupt(fact, path=damage.path, offset=damage.offset)
-    config = consensus.committed_config.op_id
+    config = config_in_log(consensus.committed_config.op_id, superblock.tombstone)
     if wrong := contradiction(superblock.flushed, config, state, lambda index: wal.op_id_at(log, index)):
         raise LogContradicts(wrong)
     return state

@@ -306,7 +306,7 @@ class FactFeed:
             self.coverage.hit(f"new_replica.cut_short_{'whole' if exists else 'nothing'}")
         for hook in self._hooks("on_replica_found"):
             hook(node, exists=exists)
-        tombstone = block is not None and block.tombstone is not None
+        tombstone = not exists and block is not None and block.tombstone is not None
         without = ReplicaOnDisk.TOMBSTONE if tombstone else ReplicaOnDisk.NOTHING
         node.on_disk = ReplicaOnDisk.WHOLE if exists else without
         if tombstone:

@@ -73,7 +73,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from stelae.spi.consensus_events import Event
-from stelae.spi.ids import NodeId, OpId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import TabletConfig
 from stelae.spi.rejections import Rejection
@@ -115,6 +115,9 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     term_runs: tuple[tuple[int, int], ...] = ()
     configs: tuple[TabletConfig, ...] = ()  #: The configs of all config entries above ``base``, ascending.
     log_only: bool = False  #: The replica has no rows, as that of a witness. Everything below ``base`` is missing.
+    #: The last op id of an earlier replica of this node, as long as the log has not reached it. The core votes for no
+    #: log that ends before it (``durability.md`` rule 18).
+    vote_floor: OpId = ZERO
 
 
 # -- effects: the output of take_ready() ----------------------------------------------------------

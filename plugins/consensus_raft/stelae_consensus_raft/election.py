@@ -214,9 +214,8 @@ class Elections:
         A candidate outside this replica's config gets an answer like any other: a lagging replica may not know the
         newest members yet, and they may need its vote (Raft thesis, 4.1)."""
         state = self._state
-        voter = VoterState(
-            term=state.term, voted_for=state.voted_for, last=state.log.last, leader_alive=state.leader_is_alive()
-        )
+        had = max(state.log.last, state.vote_floor)
+        voter = VoterState(term=state.term, voted_for=state.voted_for, last=had, leader_alive=state.leader_is_alive())
         refusal = decide_vote(request, candidate, voter)
         if not request.pre:
             if request.term > state.term and moves_to_term(refusal):

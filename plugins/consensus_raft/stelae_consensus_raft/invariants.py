@@ -34,6 +34,7 @@ def _check_role(state: RaftState) -> None:
     assert (state.role is Role.CANDIDATE) == (state.campaign is not None)
     if state.role is Role.CANDIDATE:
         assert state.may_campaign
+        assert state.log.last >= state.vote_floor, "it campaigns without entries that it has acknowledged"
     if state.role is Role.LEADER:
         assert not (state.is_caretaker and state.serving), "a caretaker serves"
         assert state.voted_for == state.node_id

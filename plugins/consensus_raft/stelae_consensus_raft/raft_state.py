@@ -85,6 +85,8 @@ class RaftState:
         self.log = LogTerms(log.base, log.last, log.term_runs)
         #: True if this replica has no rows: it is, or is to become, a witness.
         self.log_only = log.log_only
+        #: An earlier replica of this node had entries up to here. Its acknowledgements count for votes.
+        self.vote_floor = log.vote_floor
         self.sizes = EntrySizes(log.last.index, self.settings.entry_bytes_estimate)
         self.durable = DurableIndex(log.last.index)
         self.configs = ConfigHistory(committed_config, log.configs)

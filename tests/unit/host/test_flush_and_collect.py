@@ -374,6 +374,19 @@ def test_a_replica_without_rows_is_flushed_for_its_log_and_uses_none_of_the_memo
     assert Node(node.disk.clone()).recovered().applied == OpId(1, 40)
 
 
+def test_a_witness_forgets_the_last_op_id_of_the_tombstone_once_its_log_is_flushed_up_to_it() -> None:
+    node = Node.create()
+    node.file.save(msgspec.structs.replace(node.file.load(), log_only=True, tombstone=OpId(1, 6)))
+    assert node.recovered().log.vote_floor == OpId(1, 6)
+    node.run(5, frozenset({5}), [])
+    kept = node.file.load()
+    assert (kept.flushed, kept.tombstone) == (OpId(1, 5), OpId(1, 6))
+    again = Node(node.disk.clone())
+    again.run(6, frozenset({6}), [])
+    assert (again.file.load().flushed, again.file.load().tombstone) == (OpId(1, 6), None)
+    assert again.recovered().log.vote_floor == ZERO
+
+
 def test_a_flush_behind_an_entry_that_no_store_sees_is_of_the_last_one_that_it_saw() -> None:
     node = Node.create()
     node.noop_at = frozenset({6})

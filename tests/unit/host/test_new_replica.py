@@ -76,5 +76,7 @@ def test_a_witness_gets_a_log_that_begins_where_the_store_is_flushed_however_far
         made = new_replica(msgspec.structs.replace(BLOCK, flushed=flushed), learner, log_base, PEER)
         assert isinstance(made, NewReplica)
         committed = learner.committed_config if known else TabletConfig(op_id=ZERO, members=())
-        assert made.log_only == LogStart(base=flushed, committed=committed)
+        assert made.log_only == LogStart(
+            base=flushed, committed=committed, leader=learner.node_id, term=learner.term, had_vote=False
+        )
         assert made.schema == b"second", "the schema that is in force where the log begins"

@@ -15,11 +15,13 @@ import msgspec
 from stelae.client.messenger_ports import QuietMetrics
 from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord, HardStateWriter
 from stelae.host.metadata_files import CrashPoints
+from stelae.host.new_replica import LogStart, NewReplica
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.read_faults import ReadFaults
+from stelae.host.settings import TabletSettings
 from stelae.host.start_copy import StartCopy
-from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.host.superblock import DataState, PartitionBounds, Superblock, SuperblockFile
 from stelae.lifecycle.blocking_steps import Steps
 from stelae.lifecycle.copy_environment import CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts, facts_of_export, facts_of_files
@@ -32,9 +34,11 @@ from stelae.lifecycle.tablet_copies import COPIED, TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
 from stelae.spi.copy_plan import CopySnapshot
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, TabletConfig, encode_config
@@ -43,7 +47,7 @@ from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
 from tests.unit.lifecycle.copy_network import FakeNetwork, Served
-from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids, row
+from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, SCHEMA, TABLET, DiskNode, ids, row
 
 LEADER, FOLLOWER = NodeId("b" * 32), NodeId("c" * 32)
 SOURCES = tuple(Member(node_id=node, address=f"{node[0]}:1") for node in (LEADER, FOLLOWER))
@@ -302,6 +306,23 @@ class CopyNode:
         self.pass_all_time()
         assert copy.sequence.state is CopyState.ENDED
         return copy
+
+    def begin_witness(
+        self, start: LogStart, done: Callable[[StelaeError | None], None], config: OpId = CONFIG.op_id
+    ) -> None:
+        """Create a replica without rows, as a leader asks whose config has this op id."""
+        new = TabletSettings(id=TABLET, schema=SCHEMA, members=())
+        asked = NewReplica(
+            tablet_id=TABLET,
+            table_name="the table",
+            schema=SCHEMA.to_bytes(),
+            partition=PartitionBounds(),
+            consensus="raft",
+            config=config,
+            log_only=start,
+        )
+        over = WitnessOverTombstone(self.node, self.loader, self.manager, self.tombstones)
+        self.manager.create_log_only(new, start, done, lambda found: over.steps(new, asked, found))
 
     def block(self, tablet: TabletId = TABLET) -> Superblock:
         return SuperblockFile(self.disk, LAYOUT, tablet).load()

@@ -8,15 +8,14 @@ import msgspec
 import pytest
 
 from stelae.host.new_replica import LogStart
-from stelae.host.settings import TabletSettings
 from stelae.lifecycle import tablet_loader
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.spi.errors import StelaeError, StorageError
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import MemberType, TabletConfig
 from tests.unit.lifecycle.copy_network import Served
 from tests.unit.lifecycle.copy_node import CopyNode, Killed, never_disk, tombstone_disk
-from tests.unit.lifecycle.disk_node import NODE, SCHEMA, TABLET
+from tests.unit.lifecycle.disk_node import NODE, TABLET
 from tests.unit.lifecycle.test_tablet_copy import SERVED, network
 
 
@@ -54,10 +53,9 @@ def test_a_tablet_whose_interrupted_copy_could_not_be_ended_is_sound_again_after
 def test_a_witness_begins_where_a_first_copy_could_not_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     again = _after_a_start_that_could_not_end(never_disk(), MemberType.PRE_VOTER, monkeypatch)
     ended: list[StelaeError | None] = []
-    tablet = TabletSettings(id=TABLET, schema=SCHEMA, members=())
-    again.manager.create_log_only(
-        tablet, LogStart(base=OpId(3, 20), committed=TabletConfig(op_id=ZERO, members=())), ended.append
-    )
+    nothing, leader = TabletConfig(op_id=ZERO, members=()), NodeId("b" * 32)
+    begins = LogStart(base=OpId(3, 20), committed=nothing, leader=leader, term=3, had_vote=False)
+    again.begin_witness(begins, ended.append)
     assert ended == [None] and again.recovered[TABLET].superblock.log_only and not again.loader.failed
 
 

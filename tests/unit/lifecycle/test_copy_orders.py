@@ -140,7 +140,7 @@ def test_a_first_copy_that_is_cancelled_leaves_nothing() -> None:
 
 
 LATER = OpId(CONFIG.op_id.term, CONFIG.op_id.index + 2)
-WITNESS = {"member_type": MemberType.PRE_WITNESS, "config": LATER}
+WITNESS = {"member_type": MemberType.PRE_WITNESS, "pre_witness": True, "config": LATER}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ WITNESS = {"member_type": MemberType.PRE_WITNESS, "config": LATER}
         (never_disk, WITNESS, True),
         (never_disk, {**WITNESS, "config": CONFIG.op_id}, False),  # Of the same membership, or an earlier one.
         (never_disk, {**NEW, "config": LATER}, False),  # What was fetched for the earlier membership is what it needs.
-        (tombstone_disk, WITNESS, False),  # Over a tombstone a witness is copied, too.
+        (tombstone_disk, WITNESS, True),  # A witness begins with its log alone over a tombstone, too.
     ],
 )
 def test_a_first_copy_ends_if_the_node_was_added_again_as_a_witness(

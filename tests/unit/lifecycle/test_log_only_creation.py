@@ -32,7 +32,7 @@ CONFIG = TabletConfig(
         Member(node_id=NodeId("b" * 32), address="b:1"),
     ),
 )
-START = LogStart(base=BASE, committed=CONFIG)
+START = LogStart(base=BASE, committed=CONFIG, leader=NodeId("b" * 32), term=BASE.term, had_vote=False)
 BLOCK = Superblock(tablet_id=TABLET, store_engine="durable", schemas=(SCHEMA.to_bytes(),))
 STEPS = ("witness.after_begin", "witness.after_log", "witness.after_metadata")
 
@@ -71,7 +71,7 @@ def test_a_replica_without_rows_begins_at_a_committed_entry_in_its_term_with_the
     node = after_power_loss(created())
     recovered = node.recovered()[TABLET]
     assert recovered.log.log_only and recovered.log.base == recovered.log.last == recovered.applied == BASE
-    assert recovered.consensus.hard_state == HardState(term=BASE.term)
+    assert recovered.consensus.hard_state == HardState(term=BASE.term, had_vote=False)
     assert recovered.consensus.committed_config == CONFIG
     assert not node.disk.exists(LAYOUT.data_of(TABLET)), "no store engine was opened"
 
@@ -114,10 +114,10 @@ def test_a_node_creates_a_replica_after_an_error_has_cut_a_creation_short_withou
     node = CopyNode(DiskNode.with_rows(OTHER).disk.clone(), FakeNetwork({}), FullAt(point))
     new = TabletSettings(id=TABLET, schema=SCHEMA, members=())
     ended: list[StelaeError | None] = []
-    node.manager.create_log_only(new, START, ended.append)
+    node.begin_witness(START, ended.append)
     assert isinstance(ended.pop(), Full) and TABLET not in node.hosted
     if log_only:
-        node.manager.create_log_only(new, START, ended.append)
+        node.begin_witness(START, ended.append)
     else:
         node.manager.create(new, ended.append)
     node.pass_all_time()

@@ -60,7 +60,8 @@ def witness_disk(begin: OpId = BEGIN) -> VirtualDisk:
     """A node with a replica without rows: its log has the entries after ``begin``, up to 5.26."""
     node = DiskNode.with_rows(OTHER)
     block = Superblock(tablet_id=TABLET, store_engine="durable", schemas=(SCHEMA.to_bytes(),), table_name="the table")
-    creation = LogOnlyCreation(node.disk, LAYOUT, block, LogStart(base=begin, committed=NO_CONFIG))
+    start = LogStart(base=begin, committed=NO_CONFIG, leader=LEADER, term=begin.term, had_vote=False)
+    creation = LogOnlyCreation(node.disk, LAYOUT, block, start)
     creation.begin()
     creation.create_log(node.wal)
     creation.save_metadata()

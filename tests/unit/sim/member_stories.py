@@ -125,6 +125,7 @@ def begins_at_an_uncommitted_entry(rig: Rig) -> None:
 
 def lets_a_log_begin_at_an_uncommitted_entry(rig: Rig) -> None:
     leads_with_commits(rig)
+    leader = rig.world.nodes[0].node_id
     for base in (ZERO, OpId(1, 1), OpId(1, 2)):
         assert rig.violated is None
         new = NewReplica(
@@ -134,7 +135,7 @@ def lets_a_log_begin_at_an_uncommitted_entry(rig: Rig) -> None:
             partition=PartitionBounds(),
             consensus="raft",
             config=ZERO,
-            log_only=LogStart(base=base, committed=CONFIG),
+            log_only=LogStart(base=base, committed=CONFIG, leader=leader, term=base.term, had_vote=False),
         )
         rig.facts.replica_asked(rig.world.nodes[0], new)
 

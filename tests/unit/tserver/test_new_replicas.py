@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -50,7 +51,7 @@ class Server:
             replicas={} if hosts is None else {hosts: object()},
         )
         manager: Any = SimpleNamespace(create=self._create)
-        NewReplicas(self.node, manager).start()
+        NewReplicas(self.node, manager, MagicMock()).start()
 
     def _on_message(self, _kind: str, handler: Callable[[Any], None]) -> None:
         self._handler = handler

@@ -32,9 +32,9 @@ class StatusLine:
         """Whether :meth:`show` would show a text now."""
         return self._shows and time.monotonic() - self._shown_s >= (LIVE_EVERY_S if self._live else EVERY_S)
 
-    def show(self, text: str) -> None:
-        """Show a text if it is due. On a terminal it replaces the last one."""
-        if not self.is_due:
+    def show(self, text: str, *, at_once: bool = False) -> None:
+        """Show a text if it is due, or ``at_once``. On a terminal it replaces the last one."""
+        if not (self.is_due or (at_once and self._shows)):
             return
         self._shown_s = time.monotonic()
         if not self._live:

@@ -11,6 +11,7 @@ from stelae.host.new_replica import NEW_REPLICA, LogStart, NewReplica
 from stelae.host.node import Node
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
 from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import PeerError, StelaeError
@@ -31,9 +32,10 @@ class NewReplicas:
     config in which it is a ``PRE_WITNESS``. So a message that comes late, from a leader that has removed this node
     again, leaves a replica that does nothing."""
 
-    def __init__(self, node: Node, manager: TabletManager) -> None:
+    def __init__(self, node: Node, manager: TabletManager, over_tombstones: WitnessOverTombstone) -> None:
         self._node = node
         self._manager = manager
+        self._over_tombstones = over_tombstones
         self._decoder = msgspec.msgpack.Decoder(NewReplica)
         self._refused: dict[TabletId, str] = {}
 
@@ -59,7 +61,9 @@ class NewReplicas:
             self._ended(new, error)
 
         if new.log_only is not None:
-            self._manager.create_log_only(settings, new.log_only, done)
+            self._manager.create_log_only(
+                settings, new.log_only, done, lambda found: self._over_tombstones.steps(settings, new, found)
+            )
         else:
             self._manager.create(settings, done)
 
@@ -101,4 +105,5 @@ def _is_sound(start: LogStart, node_id: NodeId) -> bool:
     """Return whether a log can begin there: the config is not newer than the base, and gives this node no vote."""
     config = start.committed
     known = bool(config.members) == (config.op_id > ZERO)
-    return known and ZERO <= config.op_id <= start.base and node_id not in config.voters()
+    ordered = ZERO <= config.op_id <= start.base and start.base.term <= start.term
+    return known and ordered and node_id not in config.voters()

@@ -9,6 +9,7 @@ from stelae.host.node import Node
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
 from stelae.server.tserver.actions import ActionService
 from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.new_replicas import NewReplicas
@@ -25,7 +26,8 @@ class ReplicaLifecycle:
         self._tombstones = Tombstones(node)
         self.copies = CopyTargetService(node, self.manager, self._tombstones)
         self._actions = ActionService(node, self.manager, self.copies)
-        self._new_replicas = NewReplicas(node, self.manager)
+        over_tombstones = WitnessOverTombstone(node, node.tablets, self.manager, self._tombstones)
+        self._new_replicas = NewReplicas(node, self.manager, over_tombstones)
         self._stages = StageKeeper(node, self.manager, self.copies)
         self._quarantine = QuarantineKeeper(node, self.manager)
 

@@ -49,8 +49,14 @@ class ObservedLoader(TabletLoader):
         super().save_superblock(superblock)
         self._ended()
 
-    def log_only_creation(self, tablet: TabletSettings, start: LogStart) -> LogOnlyCreation:
-        """Return the creation of a replica without rows, which reports the same."""
+    def log_only_creation(
+        self, tablet: TabletSettings, start: LogStart, over: Superblock | None = None
+    ) -> LogOnlyCreation:
+        """Return the creation of a replica without rows, which reports the same.
+
+        One over a tombstone reports nothing: it is seen by its superblocks, as a copy is."""
+        if over is not None:
+            return super().log_only_creation(tablet, start, over)
         block = self.superblock_of(tablet)
         creation = _ObservedLogOnlyCreation(self._files, self._layout, block, start, self._crash)
         creation.begins, creation.ends, creation.ended = self._begins, self._ends, self._ended

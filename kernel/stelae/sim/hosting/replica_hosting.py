@@ -23,6 +23,7 @@ from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
 from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.member_service import MemberService
@@ -129,11 +130,11 @@ class ReplicaHosting:
         """Create or copy a replica when a leader asks for it, and serve copies, in runs with copies."""
         node = self._node
         self._count(NEW_REPLICA)
-        NewReplicas(node, self._manager).start()
+        tombstones = Tombstones(node)
+        NewReplicas(node, self._manager, WitnessOverTombstone(node, self._loader, self._manager, tombstones)).start()
         if self._virtual.config.copy is None:
             return
         self._count(START_COPY)
-        tombstones = Tombstones(node)
         tombstones.start()
         CopyTargetService(node, self._manager, tombstones, self._calls, DoneAtOnce).start()
         CopyService(node, self._calls).start()

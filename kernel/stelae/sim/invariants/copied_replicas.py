@@ -23,7 +23,7 @@ class TombstonePromises(Invariant):
     """A tombstone has the last op id that its replica ever had, as long as no copy has reached it.
 
     So it votes for no candidate that lacks an entry which the replica had acknowledged. A replica that is READY has a
-    durable log, which reaches the tombstone before it."""
+    durable log, which reaches the tombstone before it, or, without rows, still has the op id of the tombstone."""
 
     name: ClassVar[str] = "tombstone_promises"
     source: ClassVar[str] = "durability.md rules 18, 19 and 22"
@@ -34,10 +34,10 @@ class TombstonePromises(Invariant):
         """Check the op ids of two superblocks that follow each other."""
         if before is None or node.given_up:
             return
-        if before.data_state is DataState.READY:
-            promised: object = node.last_durable() if block.data_state is not DataState.READY else None
-        else:
-            promised = before.tombstone
+        promised: object = before.tombstone
+        if before.data_state is DataState.READY and block.data_state is not DataState.READY:
+            had = node.last_durable()
+            promised = max(had, promised) if isinstance(promised, OpId) else had
         if not isinstance(promised, OpId):
             return
         if block.data_state is DataState.READY:
@@ -46,6 +46,8 @@ class TombstonePromises(Invariant):
             self.fail(f"the tombstone of node {node.position} ends at {block.tombstone}, its replica had {promised}")
 
     def _judge_ready(self, node: ObservedNode, block: Superblock, log: LogModel | None, promised: OpId) -> None:
+        if block.tombstone == promised:
+            return  # It began over the tombstone without a copy, and votes by the larger of the two.
         if log is None:
             self.fail(f"node {node.position} is READY, but has no log {block.log_id}")
         elif log.last() < promised:

@@ -15,7 +15,8 @@ from stelae.spi.ids import NodeId, OpId
 class ElectionRestriction(Invariant):
     """Each vote is compared with the end of the candidate's log when it began to campaign.
 
-    A live replica votes by its log, a tombstone by the last op id that its replica ever had."""
+    A live replica votes by its log, a tombstone by the last op id that its replica ever had. A witness that has begun
+    over a tombstone votes by the larger of the two."""
 
     name: ClassVar[str] = "election_restriction"
     source: ClassVar[str] = "Raft section 5.4.1; durability.md rule 19"
@@ -34,7 +35,8 @@ class ElectionRestriction(Invariant):
             self._campaigns[new.term, node.node_id] = node.last()
         else:
             # Entries may arrive in the same turn, before or after the request for the vote.
-            self._judge(node, new, min(node.last(), node.last_after(ready)))
+            last, had = min(node.last(), node.last_after(ready)), None if node.block is None else node.block.tombstone
+            self._judge(node, new, max(last, had) if isinstance(had, OpId) else last)
 
     def on_sent(self, node: ObservedNode, outbound: Outbound, needs: Needs) -> None:
         """Check that the vote was asked for, and the vote of a tombstone, which has no log."""
