@@ -24,7 +24,7 @@ from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalNative, WalScale
 from stelae.testing.conformance.wal_crash_scenarios import CrashRun, check_after_crash, every_operation
-from stelae.testing.conformance.wal_damage import check_damaged
+from stelae.testing.conformance.wal_damage import check_damaged, check_set_aside
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
 from stelae_wal_lmdb.environment import LogEnvironment
@@ -186,6 +186,7 @@ class LmdbChecks(WalNative):
                 twin = harness.fork()
                 twin.flip(offset, 1 << (offset % 8))
                 reported += check_damaged(twin, model, f"data.mdb@{offset}")
+                check_set_aside(twin, f"data.mdb@{offset}")
                 shutil.rmtree(twin._root)
         assert reported > 60
 
