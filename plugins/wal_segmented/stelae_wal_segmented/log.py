@@ -272,12 +272,29 @@ class TabletLog:
             error = SyncFailed(f"the log's files are not usable: {error}", path=self.directory)
         with self.lock:
             self.last = self.durable
-        self.failed = Failed(error, self.durable)
         if isinstance(error, Full):
             self.active.drop_spare()
-        else:
+            error = self._cut_unsynced() or error
+        self.failed = Failed(error, self.durable)
+        if not isinstance(error, Full):
             self._record_sync_failure()
         return self.failed
+
+    def _cut_unsynced(self) -> SyncFailed | None:
+        """After a full disk, cut the part of the group that fitted, and what was not synced; return the error if that
+        fails.
+
+        Otherwise the next start would take them for entries of the log, which its tombstone may end before."""
+        writer = self.active.writer
+        if writer is None:
+            return None
+        try:
+            writer.forget_unsynced()
+        except SyncFailed as error:
+            return error
+        except (StorageError, OSError) as error:
+            return SyncFailed(f"what did not fit on a full disk cannot be cut: {error}", path=self.directory)
+        return None
 
     def _record_sync_failure(self) -> None:
         """Record durably that a sync failed. If that fails too, recovery writes the tail again and syncs it."""
@@ -288,15 +305,12 @@ class TabletLog:
             return
 
     def _settle_after_full(self) -> None:
-        """Cut what was not synced, and recover the log again.
+        """Recover the log again. What was not synced is cut already.
 
         Raises:
             StorageError: as ``Files``, or recovery finds damage.
         """
-        writer = self.active.writer
-        if writer is not None:
-            writer.forget_unsynced()
-            self.active.park()
+        self.active.park()
         sequences = sequences_of(self.context.files, self.directory, self.log.generation)
         found = recover_log(self.context.files, self.directory, self.log, sequences)
         with self.lock:
