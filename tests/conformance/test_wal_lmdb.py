@@ -24,7 +24,8 @@ from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.conformance.wal import WalNative, WalScale
 from stelae.testing.conformance.wal_crash_scenarios import CrashRun, check_after_crash, every_operation
-from stelae.testing.conformance.wal_damage import check_damaged
+from stelae.testing.conformance.wal_damage import check_damaged, check_set_aside
+from stelae.testing.conformance.wal_set_aside import check_aside, quarantine_of
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry
 from stelae_wal_lmdb import LmdbConfig, LmdbWal, format, removal
 from stelae_wal_lmdb.environment import LogEnvironment
@@ -186,6 +187,7 @@ class LmdbChecks(WalNative):
                 twin = harness.fork()
                 twin.flip(offset, 1 << (offset % 8))
                 reported += check_damaged(twin, model, f"data.mdb@{offset}")
+                check_set_aside(twin, f"data.mdb@{offset}")
                 shutil.rmtree(twin._root)
         assert reported > 60
 
@@ -310,6 +312,13 @@ class LmdbChecks(WalNative):
         assert isinstance(failed.error, Full)
         check_holds(engine, model)
         engine.close()
+
+    def test_a_log_set_aside_after_a_full_disk_ends_where_it_ended_in_the_engine(self, harness: LmdbHarness) -> None:
+        engine, model = self._filled(harness)
+        engine.set_aside(LOG, quarantine_of(harness))
+        assert set(engine.logs()) == {OTHER}
+        engine.close()
+        check_aside(harness, ZERO, model.held)
 
     def test_collecting_and_dropping_work_on_a_full_disk_and_free_it(self, harness: LmdbHarness) -> None:
         # The list of the pages that a removal frees needs a run of pages: appends have left none.

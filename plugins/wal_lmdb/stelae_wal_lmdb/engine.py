@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import ClassVar, Self
 
-from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Corrupt, Full, StelaeError, StorageError
+from stelae.spi.errors import BadIdentifier, CallerError, Corrupt, Full, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, OpId, tablet_id
 from stelae.spi.log import Entry
-from stelae.spi.services import EngineServices, File, FileLock
+from stelae.spi.services import EngineServices, FileLock
 from stelae.spi.wal import Append, Durable, Failed, LogState, Outcome, WalEngine, WalSnapshot
 from stelae_shared.lmdb_files.library import EXTRA, MODULE
 from stelae_shared.lmdb_files.marker import ShutdownState
@@ -18,7 +18,7 @@ from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.export import ExportSnapshot, read_export, read_record, write_export
+from stelae_wal_lmdb.export import ExportSnapshot, export_view, export_whole, read_export, read_record
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, encode_header, encode_record, key
 from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
@@ -178,7 +178,9 @@ class LmdbWal(WalEngine):
             self._begin_anew()
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Move a log into its own file in ``directory``, durably. Repeating it is harmless."""
+        """Move a log into its own file in ``directory``, durably. Repeating it is harmless.
+
+        A damaged log is written up to the damage. A log whose record is lost is written without entries."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -188,7 +190,7 @@ class LmdbWal(WalEngine):
         if files.exists(f"{path}.new"):
             files.remove(f"{path}.new")
         with closing(files.create(f"{path}.new")) as file:
-            self._export(found, file, found.record.base.index + 1)
+            export_whole(self._env, found, file)
             file.sync()
         files.rename(f"{path}.new", path)
         files.sync_directory(directory)
@@ -217,13 +219,13 @@ class LmdbWal(WalEngine):
     def snapshot(self, log: LogId, first: int) -> WalSnapshot:
         """Copy the entries from ``first`` to the present last one to a file without a name, and return it as a view."""
         found = self._known(log)
-        self._readable(found)
+        env = self._readable(found)
         files, self._spools = self._place.files, self._spools + 1
         path = spool_path(self._place.directory, found.number, self._spools)
         file = files.create(path)
         try:
             files.remove(path)
-            self._export(found, file, first)
+            export_view(env, found, file, first)
         except BaseException:
             file.close()
             raise
@@ -293,21 +295,6 @@ class LmdbWal(WalEngine):
             return {fit.log.name: Failed(refusal, fit.log.last) for fit in accepted}
         self._entries += sum(len(fit.append.entries) for fit in accepted)
         return {fit.log.name: Durable(fit.record.last) for fit in accepted}
-
-    def _export(self, log: EnvironmentLog, file: File, first: int) -> None:
-        """Write a log from ``first`` on to a file, as one transaction sees it."""
-        env = self._env
-        if env is None:
-            write_export(file, log.number, log.record, ())
-            return
-        with env.read() as txn:
-            base, last = log.bounds(txn)
-            if first <= base.index:
-                raise Compacted(base)
-            if first > last.index + 1:
-                raise CallerError(f"log {log.name} ends at {last}: no view begins at {first}")
-            record = LogRecord(log=log.name, base=base, last=last, commit_hint=log.record.commit_hint)
-            write_export(file, log.number, record, reader.stored(env, log, txn, base, first, last.index + 1))
 
     def _remove(self, log: EnvironmentLog) -> None:
         """Remove a log and its name. If nothing may be written to the environment, remove only the name."""

@@ -11,11 +11,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from stelae.spi.errors import Corrupt, StorageError
+from stelae.spi.errors import CallerError, Compacted, Corrupt, StorageError
 from stelae.spi.log import Entry
 from stelae.spi.services import Buffer, File
-from stelae.spi.wal import SnapshotUnit, WalSnapshot
+from stelae.spi.wal import LogState, SnapshotUnit, WalSnapshot
+from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.format import RECORD_BYTES, LogRecord, decode_entry, decode_record, encode_record, key
+from stelae_wal_lmdb.log import EnvironmentLog
+from stelae_wal_lmdb.reader import stored
 
 EXPORT_MAGIC = b"stelwlmx"
 EXPORT_VERSION = 1
@@ -23,6 +26,53 @@ EXPORT_VERSION = 1
 _HEADER = struct.Struct("<8sHHIQ")
 _FRAME = struct.Struct("<QI")
 _BATCH_BYTES = 1 << 20
+
+
+def export_view(env: LogEnvironment, log: EnvironmentLog, file: File, first: int) -> None:
+    """Write a log from ``first`` on to an empty file, as one transaction sees it.
+
+    Raises:
+        Compacted, CallerError: the log has no entry at ``first``, and does not end just before it.
+        StorageError: the file is unusable.
+    """
+    with env.read() as txn:
+        base, last = log.bounds(txn)
+        if first <= base.index:
+            raise Compacted(base)
+        if first > last.index + 1:
+            raise CallerError(f"log {log.name} ends at {last}: no view begins at {first}")
+        record = LogRecord(log=log.name, base=base, last=last, commit_hint=log.record.commit_hint)
+        write_export(file, log.number, record, stored(env, log, txn, base, first, last.index + 1))
+
+
+def export_whole(env: LogEnvironment | None, log: EnvironmentLog, file: File) -> None:
+    """Write a log to an empty file, up to its damage. Only the thread that changes the log may call this.
+
+    The bounds are those in memory, because the record may be lost. Without an environment no entry is left.
+
+    Raises:
+        StorageError: the export is incomplete.
+    """
+    while True:
+        state = log.state()
+        file.truncate(0)
+        try:
+            _write_state(env, log, file, state)
+            return
+        except Corrupt:
+            if log.state().last == state.last:
+                raise
+            # An entry is missing, so the log ends before it now. Export what is left of it.
+
+
+def _write_state(env: LogEnvironment | None, log: EnvironmentLog, file: File, state: LogState) -> None:
+    base, last = state.base, state.last
+    record = LogRecord(log=log.name, base=base, last=last, commit_hint=state.commit_hint)
+    if env is None:
+        write_export(file, log.number, record, ())
+        return
+    with env.read() as txn:
+        write_export(file, log.number, record, stored(env, log, txn, base, base.index + 1, last.index + 1))
 
 
 def write_export(file: File, number: int, record: LogRecord, values: Iterable[tuple[int, memoryview]]) -> int:

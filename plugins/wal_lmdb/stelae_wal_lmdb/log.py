@@ -55,18 +55,22 @@ class EnvironmentLog:
     def bounds(self, txn: Any) -> tuple[OpId, OpId]:
         """Return base and last op id as a transaction sees them.
 
+        For a damaged log whose record is lost they are those of ``lost_log``.
+
         Raises:
             Corrupt: the record fails its checksum.
             CallerError: the log was dropped.
         """
         data = txn.get(key(NAMESPACE, self.number))
+        bounds = None if data is None else decode_bounds(self.number, data)
+        damage = self.damage
+        if damage is not None:
+            return (self.record.base if bounds is None else bounds[0]), damage.last_good
+        if bounds is not None:
+            return bounds
         if data is None:
             raise CallerError(f"log {self.name} was dropped meanwhile")
-        bounds = decode_bounds(self.number, data)
-        if bounds is None:
-            raise self.corrupt() or Corrupt(f"the record of log {self.name} fails its checksum")
-        damage = self.damage
-        return bounds if damage is None else (bounds[0], damage.last_good)
+        raise Corrupt(f"the record of log {self.name} fails its checksum")
 
     def note_damage(self, damage: Damage) -> Corrupt:
         """Record damage: from now on the log ends before it. Return it as an error. Any thread."""

@@ -56,7 +56,7 @@ class BaseRecord:
             unless its number is below ``first_sequence``.
         newest_end: everything before this offset of the newest segment is durable and stays so; 0: unknown.
         use: see ``LogUse``.
-        durable: last durable op id when a sync failed; else zero.
+        durable: last durable op id when a write or sync failed; else zero.
         version: number of changes. The slot with the higher version is valid.
     """
 

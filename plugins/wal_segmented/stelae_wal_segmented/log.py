@@ -70,12 +70,11 @@ class TabletLog:
         return kind(damage.detail, path=damage.path, offset=damage.offset)
 
     def note_damage(self, error: Corrupt, last_good: OpId) -> None:
-        """Record damage that a reader found: from now on the log ends before its first damage. Any thread."""
-        with self.lock:
-            if self.damage is None or last_good.index < self.damage.last_good.index:
-                if last_good.index < self.last.index:
-                    self.last = last_good
-                self.damage = Damage(path=error.path, offset=error.offset or 0, last_good=last_good, detail=error.fact)
+        """Record damage: from now on the log ends before its first damage. Any thread that holds the lock."""
+        if self.damage is None or last_good.index < self.damage.last_good.index:
+            if last_good.index < self.last.index:
+                self.last = last_good
+            self.damage = Damage(path=error.path, offset=error.offset or 0, last_good=last_good, detail=error.fact)
 
     def write_base(self, base: BaseRecord) -> None:
         """Write the base file durably, then show the new record to readers."""
@@ -113,7 +112,8 @@ class TabletLog:
         except CallerError as error:
             return Failed(error, self.durable)
         except Corrupt as error:  # The last segment could not be opened again: nothing was changed.
-            self.note_damage(error, self._before(error.path))
+            with self.lock:
+                self.note_damage(error, self._before(error.path))
             self.durable = self.last
             return Failed(error, self.durable)
         except (StorageError, OSError) as error:
@@ -208,10 +208,9 @@ class TabletLog:
             self.write_base(self.base.changed(newest_end=newest.end))
 
     def _before(self, path: str) -> OpId:
-        """Return the op id of the last entry before the segment with this path."""
-        with self.lock:
-            first = next(one.first for one in self.chain.segments if one.path == path)
-            return self.op_id_at(max(first - 1, self.base.base.index))
+        """Return the op id of the last entry before the segment with this path. The caller holds the lock."""
+        first = next(one.first for one in self.chain.segments if one.path == path)
+        return self.op_id_at(max(first - 1, self.base.base.index))
 
     def _publish(self, writer: SegmentWriter, append: Append, offsets: list[int]) -> None:
         index, runs = writer.index, self.chain.runs
@@ -272,12 +271,29 @@ class TabletLog:
             error = SyncFailed(f"the log's files are not usable: {error}", path=self.directory)
         with self.lock:
             self.last = self.durable
-        self.failed = Failed(error, self.durable)
         if isinstance(error, Full):
             self.active.drop_spare()
-        else:
+            error = self._cut_unsynced() or error
+        self.failed = Failed(error, self.durable)
+        if not isinstance(error, Full):
             self._record_sync_failure()
         return self.failed
+
+    def _cut_unsynced(self) -> SyncFailed | None:
+        """After a full disk, cut the part of the group that fitted, and what was not synced; return the error if that
+        fails.
+
+        Otherwise the next start would take them for entries of the log, which its tombstone may end before."""
+        writer = self.active.writer
+        if writer is None:
+            return None
+        try:
+            writer.forget_unsynced()
+        except SyncFailed as error:
+            return error
+        except (StorageError, OSError) as error:
+            return SyncFailed(f"what did not fit on a full disk cannot be cut: {error}", path=self.directory)
+        return None
 
     def _record_sync_failure(self) -> None:
         """Record durably that a sync failed. If that fails too, recovery writes the tail again and syncs it."""
@@ -288,15 +304,12 @@ class TabletLog:
             return
 
     def _settle_after_full(self) -> None:
-        """Cut what was not synced, and recover the log again.
+        """Recover the log again. What was not synced is cut already.
 
         Raises:
             StorageError: as ``Files``, or recovery finds damage.
         """
-        writer = self.active.writer
-        if writer is not None:
-            writer.forget_unsynced()
-            self.active.park()
+        self.active.park()
         sequences = sequences_of(self.context.files, self.directory, self.log.generation)
         found = recover_log(self.context.files, self.directory, self.log, sequences)
         with self.lock:

@@ -60,14 +60,21 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
     """
     if end <= first:
         raise CallerError(f"log {log.log}: the range from {first} to {end} is empty")
+    while (entries := _read(log, first, end, bytes_max)) is None:
+        pass
+    return entries
+
+
+def _read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry] | None:
+    """Do what ``read`` does; return ``None`` if what it met was void by then, and the caller must begin again."""
     entries: list[Entry] = []
     left = bytes_max
     while first < end and (left > 0 or not entries):
-        location = _locate(log, first, end)
+        location, piece = _locate(log, first, end), None
         try:
             with closing(log.context.files.open(location.segment.path)) as file:
-                piece = _read_at(log, location, file, left)
-                for entry in _verified(log, file, piece) if piece is not None else ():
+                piece = _read_at(location, file, left)
+                for entry in read_entries(file, piece) if piece is not None else ():
                     left -= entry.size_bytes
                     if left < 0 and entries:
                         return entries
@@ -75,6 +82,10 @@ def read(log: TabletLog, first: int, end: int, bytes_max: int) -> list[Entry]:
                     first += 1
         except FileNotFoundError:
             check_collected(log, location.segment)
+        except Corrupt as error:
+            if not _condemns(log, location, piece, error):
+                return None
+            raise
         finally:
             with log.lock:
                 location.segment.reader_count -= 1
@@ -120,38 +131,21 @@ def _locate(log: TabletLog, first: int, end: int) -> _EntryLocation:
         return _EntryLocation(segment, first, stop, offsets, segment.summary, segment.index_version)
 
 
-def _read_at(log: TabletLog, location: _EntryLocation, file: File, bytes_max: int) -> SegmentRead | None:
+def _read_at(location: _EntryLocation, file: File, bytes_max: int) -> SegmentRead | None:
     """Return what to read from a segment; ``None`` if its index changed meanwhile and the caller must look it up again.
 
     Raises:
-        Corrupt: the footer fails its checksum; the log is damaged from that page on.
+        Corrupt: the footer fails its checksum.
         StorageError: the file cannot be read.
     """
     segment, offsets = location.segment, location.offsets
     if offsets is None:
         assert location.summary is not None, "an index is in memory or in the footer"
-        try:
-            offsets = read_window(file, segment.header.nonce, location.summary, location.first, location.stop)
-        except Corrupt as error:
-            if segment.index_version != location.index_version:
-                return None
-            with log.lock:
-                last_good = log.op_id_at(max(page_start(location.summary, location.first) - 1, log.base.base.index))
-            log.note_damage(error, last_good)
-            raise
+        offsets = read_window(file, segment.header.nonce, location.summary, location.first, location.stop)
         if segment.index_version != location.index_version:
             return None
     count = count_within(offsets, bytes_max)
     return SegmentRead(segment, location.first, offsets[:count], offsets[count] & ~FIRST_OF_GROUP)
-
-
-def _verified(log: TabletLog, file: File, piece: SegmentRead) -> Iterator[Entry]:
-    """Do what ``read_entries`` does, and record damage."""
-    try:
-        yield from read_entries(file, piece)
-    except Corrupt as error:
-        _judge(log, piece, error)
-        raise
 
 
 def read_entries(file: File, piece: SegmentRead) -> Iterator[Entry]:
@@ -199,29 +193,47 @@ def check_collected(log: TabletLog, segment: Segment) -> None:
     Raises:
         Corrupt: the log still has the segment, but the file is missing. The log is damaged from there on.
     """
+    error = Corrupt("the segment is missing", path=segment.path, offset=0)
     with log.lock:
         if segment not in log.chain.segments:
             return
-        last_good = log.op_id_at(max(segment.first - 1, log.base.base.index))
-    error = Corrupt("the segment is missing", path=segment.path, offset=0)
-    log.note_damage(error, last_good)
+        log.note_damage(error, log.op_id_at(max(segment.first - 1, log.base.base.index)))
     raise error
 
 
-def _judge(log: TabletLog, piece: SegmentRead, error: Corrupt) -> None:
-    """Record damage, unless the entry was removed meanwhile after a failed write.
+def _condemns(log: TabletLog, location: _EntryLocation, piece: SegmentRead | None, error: Corrupt) -> bool:
+    """Record damage that a reader met, if the log still has the entry where it was read. Otherwise return false.
 
-    Raises:
-        CallerError: the log no longer has the entry.
+    Meanwhile the entry may have been replaced or collected. After a full disk it may have been cut, and another one
+    written. All of that is no damage.
+
+    Args:
+        piece: what was read; ``None`` if the footer is damaged, from the page of ``location.first`` on.
     """
-    at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~FIRST_OF_GROUP)
-    bad = piece.first + min(at, len(piece.offsets) - 1)
+    bad, offset = location.first, None
+    if piece is not None:
+        at = bisect_left(piece.offsets, error.offset or 0, key=lambda marked: marked & ~FIRST_OF_GROUP)
+        at = min(at, len(piece.offsets) - 1)
+        bad, offset = piece.first + at, piece.offsets[at]
     with log.lock:
-        gone = bad > log.last.index
-        last_good = log.op_id_at(max(min(bad - 1, log.last.index), log.base.base.index))
-    if gone:
-        raise _past_the_end(log, bad) from error
-    log.note_damage(error, last_good)
+        if not _is_still_there(log, location, bad, offset):
+            return False
+        if piece is None:
+            assert location.summary is not None, "the footer was read"
+            bad = page_start(location.summary, bad)
+        log.note_damage(error, log.op_id_at(max(bad - 1, log.base.base.index)))
+    return True
+
+
+def _is_still_there(log: TabletLog, location: _EntryLocation, index: int, offset: int | None) -> bool:
+    """Say whether the entry of an index is where a reader found it. The caller holds the lock."""
+    if not log.base.base.index < index <= log.last.index:
+        return False
+    segment = log.chain.locate(index, log.last.index).segment
+    # Recovery after a full disk makes new objects of all segments.
+    if segment is not location.segment or segment.index_version != location.index_version:
+        return False
+    return segment.index is None or segment.index.window(index, index + 1)[0] == offset
 
 
 def _past_the_end(log: TabletLog, index: int) -> StorageError | CallerError:

@@ -81,7 +81,9 @@ def remove_if_empty(files: Files, directory: str) -> None:
 def set_aside(log: TabletLog, target: str) -> None:
     """Move a log's files to another directory, the base file last. May be repeated.
 
-    A log of which a sync has failed is moved as it is: its files cannot be relied on, so nothing is written to them.
+    A log that has failed is moved as it is. After a failed sync its files cannot be relied on, so nothing is written to
+    them. After a full disk they may have a part of the group that failed, and groups that were not synced. So the base
+    file says where the log ends: what readers of the engine saw last is what the quarantine has (durability rule 23).
 
     Raises:
         StorageError: the move is incomplete; repeat it.
@@ -95,7 +97,10 @@ def set_aside(log: TabletLog, target: str) -> None:
     files = log.context.files
     base_path = f"{log.directory}/{base_name(log.log.generation)}"
     if log.base.use is LogUse.LIVE and files.exists(base_path):
-        log.write_base(log.base.changed(use=LogUse.LEAVING))
+        if log.failed is None:
+            log.write_base(log.base.changed(use=LogUse.LEAVING))
+        else:
+            log.write_base(log.base.changed(use=LogUse.SYNC_FAILED, durable=log.durable))
     make_durable(files, target)
     generation = log.log.generation
     _remove(files, log.directory, _names(files, log.directory, generation, DISPOSABLE))

@@ -6,7 +6,8 @@ the state of all logs. A higher number may have been drawn for a segment that co
 
 A few entries of an idle log would pin a whole segment. So live entries of closed segments that are mostly dead are
 written once more at the tail. Such a record voids nothing and only changes where the entry is. The bytes moved since
-the start are at most ``move_percent_max`` of the bytes appended, and one call moves at most ``move_bytes_max``."""
+the start are at most ``move_percent_max`` of the bytes appended, and one call moves at most ``move_bytes_max``. Entries
+of a log that has ended never move (``EngineState.expendable``)."""
 
 from __future__ import annotations
 
@@ -164,6 +165,10 @@ class SegmentCollector:
         """Write entries once more with one sync, and record their new segment; return false if that failed."""
         try:
             writer = self._tail.writer_for(size)
+            # A reader may have found damage meanwhile. The head of a new segment says so, and recovery skips the move.
+            batch = [one for one in batch if not one.log.ended]
+            if not batch:
+                return True
             group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
             orders: dict[int, int] = {}
             for log, entries in batch:
@@ -185,7 +190,7 @@ class SegmentCollector:
                 at += len(entries)
             writer.segment.end = writer.end
         self._state.mark_all_durable()
-        self.moved_bytes += size
+        self.moved_bytes += sum(_bytes_of(entries) for _, entries in batch)
         self.moved_entries += sum(len(entries) for _, entries in batch)
         return True
 

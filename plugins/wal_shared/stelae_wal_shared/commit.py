@@ -71,6 +71,7 @@ class Committer:
         with state.lock:
             for log in [*logs, *state.dirty.values()]:
                 log.fail_at_durable(Failed(error, log.durable))
+                state.retain_all()
             state.dirty.clear()
         with suppress(StorageError, OSError):
             # The head of the new segment records the failure. If it cannot be begun now, that of the next one does.

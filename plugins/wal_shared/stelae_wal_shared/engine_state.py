@@ -33,7 +33,7 @@ class EngineState:
         newest: the highest number that was drawn for a segment, even if the segment could not be made.
         next_log: number of the log that is created next.
         dirty: logs with entries that are not durable yet.
-        retained_max: while a log is damaged, segments up to this number stay. Later segments have no entry of it.
+        retained_max: while a log has ``ended``, segments up to this number stay. Later segments have no entry of it.
     """
 
     def __init__(self, files: Files, directory: str, indexes_max: int) -> None:
@@ -70,6 +70,10 @@ class EngineState:
         with self.lock:
             segments = [one for one in self.segments.values() if one is not without]
             return take_image(self.directory, self.next_log, segments, self.logs.values())
+
+    def retain_all(self) -> None:
+        """Retain every present segment, because a log has ``ended``. The caller holds the lock."""
+        self.retained_max = self.newest
 
     def mark_all_durable(self) -> None:
         """Record that everything that was written is durable."""
@@ -119,8 +123,11 @@ class EngineState:
 
         The last segment always stays. While a log is damaged, segments up to ``retained_max`` stay too, because the
         data behind the damage may be all that is left of acknowledged entries. A damaged log takes no appends, so it
-        has no entries in segments that were begun later."""
-        retained_max = self.retained_max if any(log.damage is not None for log in self.logs.values()) else 0
+        has no entries in segments that were begun later.
+
+        The same holds for a log whose sync has failed. The head of the next segment records it as damaged, and recovery
+        takes no more entries of it, moved ones included. So its entries must stay where that head says they are."""
+        retained_max = self.retained_max if any(log.ended for log in self.logs.values()) else 0
         return [one for one in self.segments.values() if one.number > retained_max and one.number != self.last]
 
     def touch_index(self, segment: SharedSegment) -> None:
@@ -139,7 +146,7 @@ class EngineState:
             if log.base.index < index <= log.last.index:
                 last_good = log.op_id_at(index - 1)
                 log.note_damage(error.path, error.offset or 0, error.fact, last_good)
-                self.retained_max = self.newest
+                self.retain_all()
                 self.dirty.pop(log.name, None)
             return log.corrupt() or past_the_end(log, index)
 

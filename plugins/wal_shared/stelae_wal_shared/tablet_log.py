@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, Full
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Damage, Failed, LogState
@@ -71,6 +71,11 @@ class SharedTabletLog:
         """Return the error of a damaged log; ``None`` if it is not damaged."""
         damage = self.damage
         return None if damage is None else Corrupt(damage.detail, path=damage.path, offset=damage.offset)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the log is damaged, or a write or sync of it has failed. It takes no entries any more."""
+        return self.damage is not None or (self.failed is not None and not isinstance(self.failed.error, Full))
 
     def op_id_at(self, index: int) -> OpId:
         """Return the op id of an index between the base and the last entry, both included."""

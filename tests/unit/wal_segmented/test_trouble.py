@@ -11,7 +11,8 @@ from stelae.spi.errors import Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_failures import limit_space
-from stelae.testing.wal_harness import VirtualHarness, fake_services
+from stelae.testing.conformance.wal_set_aside import check_aside, quarantine_of
+from stelae.testing.wal_harness import PowerLost, VirtualHarness, fake_services
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries
 from stelae_wal_segmented import SegmentedConfig, SegmentedWal
 from tests.unit.wal_segmented.scenes import ALL, BASE, FIRST, PLACE, filled, small_harness
@@ -112,6 +113,64 @@ def test_a_log_whose_last_sync_fails_while_it_is_set_aside_is_moved_as_it_is() -
     engine.set_aside(LOG, "/node/aside")
     assert not engine.logs() and not used
     engine.close()
+
+
+def stopped_by_a_full_disk(harness: VirtualHarness) -> WalEngine:
+    """An engine whose log ends at entry 10. A part of the next group fitted on the disk."""
+    engine = filled(harness, 10)
+    limit_space(harness, 900)
+    failed = engine.commit({LOG: Append(entries=entries(11, 30, size_bytes=200))}, sync=True)[LOG]
+    assert isinstance(failed, Failed) and isinstance(failed.error, Full) and failed.durable == OpId(1, 10)
+    limit_space(harness, None)
+    return engine
+
+
+def test_a_crash_after_a_full_disk_brings_nothing_back_of_the_group_that_failed() -> None:
+    """A tombstone with the last op id may be durable already, when the next start sets the log aside."""
+    harness = small_harness()
+    engine = stopped_by_a_full_disk(harness)
+    harness.crash(engine, Survival.KEPT)
+    engine = harness.open()
+    check_holds(engine, Model(ZERO, list(ALL[:10])))
+    engine.close()
+
+
+def test_a_sync_that_fails_after_a_full_disk_fails_the_log_for_good() -> None:
+    harness = small_harness()
+    engine = filled(harness, 10)
+    limit_space(harness, 900)
+    harness.disk.faults.fail_syncs(FIRST)
+    failed = engine.commit({LOG: Append(entries=entries(11, 30, size_bytes=200))}, sync=True)[LOG]
+    assert isinstance(failed, Failed) and isinstance(failed.error, SyncFailed) and failed.durable == OpId(1, 10)
+    limit_space(harness, None)
+    with pytest.raises(SyncFailed):
+        engine.repair(LOG)
+    harness.crash(engine, Survival.KEPT)
+    state = harness.open().logs()[LOG]
+    assert state.last == OpId(1, 10) and state.damage is not None
+
+
+def test_power_lost_while_a_log_is_set_aside_after_a_full_disk_does_not_move_its_end() -> None:
+    operations, done = 0, False
+    while not done:
+        for seed, survival in enumerate((Survival.KEPT, Survival.LOST, Survival.DRAWN)):
+            harness = small_harness()
+            engine = stopped_by_a_full_disk(harness)
+            harness.rng.seed(seed)
+            harness.disk.faults.lose_power_after(operations=operations)
+            try:
+                engine.set_aside(LOG, quarantine_of(harness))
+                done = True
+            except PowerLost:
+                pass
+            harness.crash(engine, survival)
+            engine = harness.open()
+            if LOG in engine.logs():
+                engine.set_aside(LOG, quarantine_of(harness))
+            assert not engine.logs()
+            check_aside(harness, ZERO, list(ALL[:10]))
+        operations += 1
+    assert operations > 5
 
 
 def test_a_read_that_fails_once_is_tried_again_when_the_other_logs_were_read() -> None:

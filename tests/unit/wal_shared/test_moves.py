@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from stelae.sim.disk import Survival
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, Full
 from stelae.spi.ids import ZERO, OpId
-from stelae.spi.wal import Append, WalEngine
+from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.wal_harness import PowerLost, VirtualHarness
-from stelae.testing.wal_model import Model, check_holds, commit, entries
+from stelae.testing.wal_model import READ_BYTES, Model, check_holds, commit, entries
 from tests.unit.wal_shared.scenes import SMALL, create_logs, extend, fill_segments, harness_of, log_number, segments
 
 MOVING = dataclasses.replace(SMALL, live_percent_max=50, move_percent_max=100)
@@ -266,6 +267,93 @@ def test_a_failed_sync_while_moving_costs_no_log_anything(harness: VirtualHarnes
     harness.crash(engine, Survival.LOST)
     engine = harness.open()
     check_holds(engine, held(5), IDLE)
+    engine.close()
+
+
+def with_failed_idle_log(harness: VirtualHarness) -> WalEngine:
+    """A sync of the idle log has failed for good: it ends at its last durable entry, the fourth."""
+    engine = with_pinned_segments(harness)
+    harness.disk.faults.fail_syncs(harness.directory, 1)
+    failed = engine.commit({IDLE: Append(entries=entries(5, 1, size_bytes=50))}, sync=True)[IDLE]
+    assert isinstance(failed, Failed) and failed.durable == OpId(1, 4)
+    harness.disk.faults.heal()
+    return engine
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_the_entries_of_a_log_whose_sync_failed_stay_where_they_are(harness: VirtualHarness, closes: bool) -> None:
+    """They moved, and their segments were removed. The next start took no moved entry of a log that had failed, so the
+    log ended at its base."""
+    engine = with_failed_idle_log(harness)
+    held_before = set(segments(harness.disk)[:-1])  # The last one was begun after the failure.
+    for _ in range(3):
+        fill_segments(engine, BUSY, 2)
+        collect_busy(engine)
+        assert held_before < set(segments(harness.disk))
+        assert engine.read(IDLE, 1, 5, READ_BYTES) == held(4).held
+    assert len(segments(harness.disk)) <= len(held_before) + 3, "later segments can go"
+    for _ in range(2):
+        if closes:
+            engine.close()
+        else:
+            harness.crash(engine, Survival.KEPT)
+        engine = harness.open()
+        state = engine.logs()[IDLE]
+        assert state.last == OpId(1, 4) and state.damage is not None
+        assert engine.read(IDLE, 1, 5, READ_BYTES) == held(4).held
+        extend(engine, [BUSY])
+        collect_busy(engine)
+    engine.drop(IDLE)
+    engine.close()
+    engine = harness.open()
+    fill_segments(engine, BUSY, 1)
+    collect_busy(engine)
+    assert not held_before & set(segments(harness.disk))
+    engine.close()
+
+
+def test_a_log_that_a_full_disk_has_stopped_pins_no_segment(harness: VirtualHarness) -> None:
+    engine = with_pinned_segments(harness)
+    harness.disk.faults.capacity_bytes = 0
+    outcome = engine.commit({IDLE: Append(entries=entries(5, 90, size_bytes=2000))}, sync=True)[IDLE]
+    assert isinstance(outcome, Failed) and isinstance(outcome.error, Full)
+    harness.disk.faults.capacity_bytes = None
+    extend(engine, [BUSY])
+    collect_busy(engine)
+    assert engine.stats()["moved_entries"] == 4
+    harness.crash(engine, Survival.LOST)
+    engine = harness.open()
+    check_holds(engine, held(4), IDLE)
+    engine.close()
+
+
+def test_what_was_read_of_a_log_before_its_damage_was_found_does_not_move(
+    harness: VirtualHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader meets damage while entries are being moved, and the next segment begins with a head that says so."""
+    engine: Any = with_pinned_segments(harness)
+    third = segments(harness.disk)[2]
+    harness.disk.damage(third, harness.disk.read_bytes(third).index(entries(3, 1, size_bytes=50)[0].body))
+    tail = engine._tail
+    writer_for = tail.writer_for
+
+    def read_meanwhile(size: int) -> Any:
+        monkeypatch.setattr(tail, "writer_for", writer_for)
+        with pytest.raises(Corrupt):
+            engine.read(IDLE, 3, 4, READ_BYTES)
+        tail.seal()
+        return tail.begin_segment()
+
+    monkeypatch.setattr(tail, "writer_for", read_meanwhile)
+    collect_busy(engine)
+    for _ in range(3):
+        fill_segments(engine, BUSY, 2)
+        collect_busy(engine)
+        assert engine.read(IDLE, 1, 3, READ_BYTES) == held(2).held
+    harness.crash(engine, Survival.KEPT)
+    engine = harness.open()
+    assert engine.logs()[IDLE].last == OpId(1, 2)
+    assert engine.read(IDLE, 1, 3, READ_BYTES) == held(2).held
     engine.close()
 
 

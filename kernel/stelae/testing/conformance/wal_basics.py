@@ -11,9 +11,10 @@ from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_generated import check_generated_histories
+from stelae.testing.conformance.wal_set_aside import check_aside, quarantine_of
 from stelae.testing.conformance.wal_start_failures import WalStartFailures
 from stelae.testing.conformance.wal_waiters import Waiters
-from stelae.testing.wal_harness import WalHarness, fake_services
+from stelae.testing.wal_harness import WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, entry, intact
 
 ALWAYS_SYNCED = "always_synced"
@@ -41,17 +42,6 @@ def reopened(harness: WalHarness, engine: WalEngine) -> WalEngine:
     """Close the engine cleanly and open it again."""
     engine.close()
     return harness.open()
-
-
-def _check_aside(harness: WalHarness, directory: str) -> None:
-    """Read a log that was set aside, if the engine can (ADR 33). Read it twice: reading must change nothing."""
-    opened_aside = getattr(harness.engine_type, "opened_aside", None)
-    if opened_aside is None:
-        return
-    for _ in range(2):
-        with opened_aside(directory, LOG, harness.config, fake_services(harness.files)) as (state, found):
-            assert (state.base, state.last) == (ZERO, OpId(1, 50))
-            assert list(found) == list(entries(1, 50))
 
 
 def check_hints(harness: WalHarness) -> None:
@@ -405,14 +395,13 @@ class WalBasics(WalStartFailures):
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
             commit(engine, Append(entries=entries(1, 50)), log)
-        target = f"{harness.directory.rpartition('/')[0]}/quarantine/tablet-a.1"
-        engine.set_aside(LOG, target)
+        engine.set_aside(LOG, quarantine_of(harness))
         assert set(engine.logs()) == {OTHER}
-        assert harness.files.listdir(target)
+        assert harness.files.listdir(quarantine_of(harness))
         engine = reopened(harness, engine)
         assert set(engine.logs()) == {OTHER}
         check_holds(engine, Model(ZERO, list(entries(1, 50))), OTHER)
-        _check_aside(harness, target)
+        check_aside(harness, ZERO, list(entries(1, 50)))
         engine.close()
 
     def test_a_snapshot_does_not_change(self, harness: WalHarness) -> None:

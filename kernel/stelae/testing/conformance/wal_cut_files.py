@@ -12,7 +12,7 @@ from stelae.spi.errors import Foreign, FutureVersion
 from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append
 from stelae.testing.conformance.wal_crashes import WalCrashes
-from stelae.testing.conformance.wal_damage import check_damaged
+from stelae.testing.conformance.wal_damage import check_damaged, check_set_aside
 from stelae.testing.wal_harness import VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, commit, entries
 
@@ -51,6 +51,7 @@ def check_cuts(harness: WalHarness, cuts: Callable[[bytes], Iterable[bytes]]) ->
             with suppress(Foreign, FutureVersion):
                 twin.open().close()
             assert check_damaged(twin, model, what), f"{what}: not reported again after a clean close"
+            check_set_aside(twin, what)
     assert reported, "no cut was reported"
 
 

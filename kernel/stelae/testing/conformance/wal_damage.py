@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StelaeError, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae.testing.conformance.wal_crashes import WalCrashes
@@ -16,6 +16,9 @@ from stelae.testing.wal_model import LOG, READ_BYTES, Model, commit, entries, en
 
 FLIPS_MAX = 4000
 """The most single bits that one check flips, spread evenly over the bytes."""
+
+SET_ASIDE_STEP = 8
+"""Of the logs with a flipped bit, one in so many is set aside."""
 
 PADDING = re.compile(rb"(.)\1{1023,}", re.DOTALL)
 """Equal bytes that fill a page or reserved space, longer than any body here. One bit of them is enough."""
@@ -116,10 +119,12 @@ class WalDamage(WalCrashes):
                 twin = harness.fork(0)
                 twin.disk.cut(path, min(size, len(contents)))
                 check_damaged(twin, model, f"{path} cut to {size}")
+                check_set_aside(twin, f"{path} cut to {size}")
             twin = harness.fork(0)
             twin.disk.remove(path)
             twin.disk.sync_directory(path.rpartition("/")[0])
             check_damaged(twin, model, f"{path} removed")
+            check_set_aside(twin, f"{path} removed")
 
     def test_a_read_that_fails_is_an_error_and_not_damage(self, harness: VirtualHarness) -> None:
         engine = harness.open()
@@ -156,7 +161,11 @@ def _flip(
     """Flip a bit in a copy of the disk and check what the engine reports; return whether it reports damage."""
     twin = harness.fork(0)
     twin.disk.damage(path, offset, mask)
-    return check_damaged(twin, model, f"{path}@{offset} ^ {mask:#04x}", earlier)
+    what = f"{path}@{offset} ^ {mask:#04x}"
+    reported = check_damaged(twin, model, what, earlier)
+    if reported and offset % SET_ASIDE_STEP == 0:
+        check_set_aside(twin, what)
+    return reported
 
 
 def check_damaged(harness: WalHarness, model: Model, what: str, earlier: Model | None = None) -> bool:
@@ -188,6 +197,28 @@ def check_damaged(harness: WalHarness, model: Model, what: str, earlier: Model |
         _check_refusals(engine, held, damage.last_good, what)
     harness.crash(engine)
     return damage is not None
+
+
+def check_set_aside(harness: WalHarness, what: str) -> None:
+    """Check that one call sets a log aside whose files were changed. Otherwise the deletion of its replica never ends.
+
+    Args:
+        harness: on the changed files. Afterwards its log is gone.
+        what: the change, for messages.
+    """
+    try:
+        engine = harness.open()
+    except (Foreign, FutureVersion):
+        return
+    try:
+        engine.set_aside(LOG, f"{harness.directory.rpartition('/')[0]}/quarantine/changed")
+    except StelaeError as error:
+        raise AssertionError(f"{what}: the log cannot be set aside: {error}") from error
+    for _ in range(2):
+        assert LOG not in engine.logs(), what
+        harness.crash(engine)
+        engine = harness.open()
+    harness.crash(engine)
 
 
 def _op_ids(model: Model) -> list[OpId]:

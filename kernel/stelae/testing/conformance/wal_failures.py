@@ -13,6 +13,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.wal import Append, Durable, Failed, WalEngine
 from stelae.testing.conformance.wal_basics import leaves_something_unsynced
 from stelae.testing.conformance.wal_collection import WalCollection
+from stelae.testing.conformance.wal_set_aside import check_aside, quarantine_of
 from stelae.testing.conformance.wal_waiters import Waiters
 from stelae.testing.wal_harness import Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, OTHER, Model, check_holds, commit, entries, intact
@@ -71,6 +72,31 @@ class WalFailures(WalCollection):
             limit_space(twin, None)
             commit(engine, _next(found))
             engine.close()
+
+    def test_a_log_set_aside_after_a_full_disk_ends_where_it_ended_in_the_engine(self, harness: VirtualHarness) -> None:
+        for sync in (True, False):
+            failures = 0
+            for free_bytes in range(0, 9000, 61):
+                failures += self._set_aside_after_full(harness.fork(free_bytes), free_bytes, sync=sync)
+            assert failures > 50
+
+    def _set_aside_after_full(self, harness: VirtualHarness, free_bytes: int, *, sync: bool) -> bool:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        limit_space(harness, free_bytes)
+        model, outcome = append_until_failure(engine, Model(), 40, sync=sync)
+        limit_space(harness, None)
+        last = engine.logs()[LOG].last
+        if outcome is not None:
+            assert outcome.durable == last
+        assert last == model.last or not sync
+        engine.set_aside(LOG, quarantine_of(harness))
+        assert not engine.logs()
+        check_aside(harness, ZERO, model.held[: last.index])
+        harness.crash(engine)
+        assert not harness.open().logs()
+        check_aside(harness, ZERO, model.held[: last.index])
+        return outcome is not None
 
     def test_a_failing_disk_fails_every_waiter_of_its_log(self, harness: VirtualHarness) -> None:
         self._fail_waiters(harness.fork(0), lambda twin: limit_space(twin, 0))
@@ -361,11 +387,13 @@ def limit_space(harness: VirtualHarness, free_bytes: int | None) -> None:
         faults.capacity_bytes = used - harness.disk.space_left("/") + free_bytes
 
 
-def append_until_failure(engine: WalEngine, model: Model, groups_max: int) -> tuple[Model, Failed | None]:
+def append_until_failure(
+    engine: WalEngine, model: Model, groups_max: int, *, sync: bool = True
+) -> tuple[Model, Failed | None]:
     """Append groups until one fails; return the model of the acknowledged groups, and the failure."""
     for _ in range(groups_max):
         given = _next(model)
-        outcome = engine.commit({LOG: given}, sync=True)[LOG]
+        outcome = engine.commit({LOG: given}, sync=sync)[LOG]
         if isinstance(outcome, Failed):
             return model, outcome
         model = model.append(given)
