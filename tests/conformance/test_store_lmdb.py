@@ -47,6 +47,7 @@ class TestFlushedAhead(StoreConformance):
     """Every entry is in the environment and no superblock knows: all is taken back by each crash."""
 
     passed_over_rows = FEW
+    applies_whole_groups = False
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> StoreHarness:

@@ -40,11 +40,11 @@ class BlockDirectory:
         return int(path.rpartition("/")[2])
 
     def next_path(self) -> str:
-        """Return the path of the next block, without suffix. Creates the directory before the first one."""
+        """Return the path of the next block, without suffix. Before the first one, creates the directory durably."""
         if not self._created:
-            self._created = True
             self._files.make_directory(self._path)
             self._files.sync_directory(self._path.rpartition("/")[0] or "/")
+            self._created = True  # If one of them fails, the next flush does both again.
         number = self.next_number
         self.next_number += 1
         return self.path_of(number)

@@ -6,9 +6,11 @@ handle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
+from stelae.spi.errors import Full, StorageError
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.schema import Schema
 from stelae.spi.store import Edit
@@ -31,11 +33,12 @@ class BlockMaintenance:
         self._directory = directory
         self._reader = reader
         self._step_size = StepSize(reader.order, config.row_group_rows)
-        self._merger = BlockMerger(directory, reader, config)
+        #: Every block whose files exist, by number. Those that no level has are obsolete.
+        self._blocks: dict[int, ColumnarBlock] = {}
+        self._merger = BlockMerger(directory, reader, config, self._blocks)
         self._committed = Edit(manifest=b"", flushed=ZERO)
         self._flushed = ZERO
         self._schema = schema
-        self._blocks: dict[int, ColumnarBlock] = {}
 
     def opened(self, manifest: ColumnarManifest, data: bytes, flushed: OpId) -> Levels:
         """Open the blocks of a manifest, and remove all other block files.
@@ -43,7 +46,8 @@ class BlockMaintenance:
         ``StorageError``: a block cannot be opened."""
         named = {live.number for live in (*manifest.level1, *manifest.level0)}
         self._directory.remove_orphans(named)
-        self._blocks = {n: ColumnarBlock.open(self._reader, self._directory.path_of(n)) for n in sorted(named)}
+        for number in sorted(named):
+            self._blocks[number] = ColumnarBlock.open(self._reader, self._directory.path_of(number))
         self._committed = Edit(manifest=data, flushed=flushed)
         self._flushed = flushed
         level1, level0 = (
@@ -53,13 +57,38 @@ class BlockMaintenance:
         return Levels(level1, level0)
 
     def flushed(self, state: ColumnarState, floor: int) -> Levels:
-        """Write the memtable to blocks, and merge if too many blocks overlap. Returns the new levels."""
-        levels = self._merger.flushed(state, floor) if state.chunks else state.levels
+        """Write the memtable to blocks, and merge if too many blocks overlap. Returns the new levels.
+
+        A merge that finds no space, or that cannot read, is left to later calls. After any other error, the blocks that
+        were written are removed."""
+        before = frozenset(self._blocks)
+        try:
+            return self._merged(self._merger.flushed(state, floor) if state.chunks else state.levels, state, floor)
+        except BaseException:
+            self._remove_blocks_except(before)
+            raise
+
+    def _merged(self, levels: Levels, state: ColumnarState, floor: int) -> Levels:
+        """Do the merge steps that a flush must do itself. Returns the levels after the last step that succeeded."""
         for _ in range(self._merger.merge_steps_due(levels)):
             if not self._merger.has_round(levels, floor):
                 break
-            levels = self._merger.merge_step(replace(state, levels=levels, chunks=()), floor)
+            try:
+                levels = self._merger.merge_step(replace(state, levels=levels, chunks=()), floor)
+            except StorageError as error:
+                # The rows are in blocks, so the flush need not fail. After it, the blocks that the earlier steps have
+                # replaced are removed, which makes space. The next merge tries to read again (ADR 56).
+                if not isinstance(error, Full) and type(error) is not StorageError:
+                    raise
+                break
         return levels
+
+    def _remove_blocks_except(self, kept: Collection[int]) -> None:
+        """Remove the blocks that are not in ``kept``. No reader has seen them, and no manifest names them."""
+        for number in [number for number in self._blocks if number not in kept]:
+            del self._blocks[number]
+            with suppress(StorageError, OSError):  # What cannot be removed now is removed when the store is opened.
+                self._directory.remove(self._directory.names_of(number))
 
     def compact(self, state: ColumnarState, floor: int) -> Levels | None:
         """Do one step of a merge, or of dropping superfluous versions. Returns the new levels; ``None``: nothing to do.
@@ -100,10 +129,9 @@ class BlockMaintenance:
         )
         if flushed == self._committed.flushed and not self._changed(manifest):
             return None
-        live = {self._directory.number_of(live.block.path): live.block for live in levels.blocks}
-        self._blocks.update(live)
-        deleted = [number for number in self._blocks if number not in live]
-        obsolete = tuple(name for number in sorted(deleted) for name in self._directory.names_of(number))
+        live = {self._directory.number_of(live.block.path) for live in levels.blocks}
+        deleted = sorted(self._blocks.keys() - live)
+        obsolete = tuple(name for number in deleted for name in self._directory.names_of(number))
         return Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
 
     def on_commit(self, edit: Edit) -> None:

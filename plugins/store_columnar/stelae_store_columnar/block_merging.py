@@ -27,10 +27,15 @@ _SMALL_BLOCKS_MIN = 4  #: Fewer small neighbouring blocks are not merged.
 
 
 class BlockMerger:
-    """Writes blocks. Only the applying thread uses it."""
+    """Writes blocks. Only the applying thread uses it.
 
-    def __init__(self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig) -> None:
+    ``blocks`` has every block whose files exist, by number. New ones are added to it."""
+
+    def __init__(
+        self, directory: BlockDirectory, reader: BlockReader, config: ColumnarConfig, blocks: dict[int, ColumnarBlock]
+    ) -> None:
         self._directory = directory
+        self._blocks = blocks
         self._reader = reader
         self._config = config
         self._step_size = StepSize(reader.order, config.row_group_rows)
@@ -162,7 +167,9 @@ class BlockMerger:
         except BaseException:
             writer.abandon()
             raise
-        return [LiveBlock(ColumnarBlock(self._reader, path, index)) for path, index in written]
+        blocks = {self._directory.number_of(path): ColumnarBlock(self._reader, path, index) for path, index in written}
+        self._blocks.update(blocks)
+        return [LiveBlock(block) for block in blocks.values()]
 
 
 def whole_versions(

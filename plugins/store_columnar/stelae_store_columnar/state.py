@@ -15,7 +15,7 @@ from stelae_store_columnar.version_resolver import ColumnSets, VersionResolver
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnarState:
-    """An immutable state. Each entry replaces the whole state, so its rows become visible at the same time."""
+    """An immutable state. Each group of entries replaces it as a whole, so that its rows become visible together."""
 
     stamp: int  #: The highest timestamp applied.
     applied: OpId  #: The last entry applied.

@@ -116,18 +116,23 @@ class ColumnarStore(TabletStore):
         return self._state.schema
 
     def apply(self, entries: Sequence[ApplyEntry]) -> list[ApplyResult]:
+        self._refuse_failed()
         results = []
-        for entry in entries:
-            faults: tuple[RowFault, ...] = ()
-            if entry.op_id.index > self._state.applied.index:
-                if isinstance(entry.change, Schema):
-                    self._change_schema(entry.change)
-                else:
-                    faults = self._write(entry, entry.change)
-                self._schema_guessed = False
-                stamp = max(self._state.stamp, entry.timestamp)
-                self._publish(stamp=stamp, applied=entry.op_id)
-            results.append(ApplyResult(entry.op_id, faults))
+        state = self._state
+        try:
+            for entry in entries:
+                faults: tuple[RowFault, ...] = ()
+                if entry.op_id.index > state.applied.index:
+                    if isinstance(entry.change, Schema):
+                        after = self._changed_schema(state, entry.change)
+                    else:
+                        after = self._guessed_schema(state, entry.change)
+                        faults = self._write(entry, entry.change, after)
+                    self._schema_guessed = False
+                    state = self._next_state(after, stamp=max(state.stamp, entry.timestamp), applied=entry.op_id)
+                results.append(ApplyResult(entry.op_id, faults))
+        finally:
+            self._state = state  # Once, so that readers see the whole group, or the entries before one that failed.
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
@@ -157,6 +162,7 @@ class ColumnarStore(TabletStore):
         return changes(view, after, until, spec)
 
     def flush(self) -> Edit | None:
+        self._refuse_failed()
         state = self._state
         levels = self._upkeep.flushed(state, self._floor)
         self._memory = ColumnarMemtable()
@@ -166,6 +172,7 @@ class ColumnarStore(TabletStore):
         return self._propose()
 
     def compact(self) -> Edit | None:
+        self._refuse_failed()
         self._drop_memory_garbage()
         state = self._state
         levels = self._upkeep.compact(state, self._floor)
@@ -224,14 +231,8 @@ class ColumnarStore(TabletStore):
         self._memory = ColumnarMemtable()
         self._publish(levels=Levels())
 
-    def _write(self, entry: ApplyEntry, payload: WritePayload) -> tuple[RowFault, ...]:
-        if self._failed:
-            raise StorageError(self._failed, path=self._path)
+    def _write(self, entry: ApplyEntry, payload: WritePayload, state: ColumnarState) -> tuple[RowFault, ...]:
         groups = decode_groups(payload, self._schemas, self._order)
-        if self._schema_guessed and payload.schema_version != self._state.schema.version:
-            # The log is replayed from its beginning, which was written under an earlier schema version.
-            self._publish(schema=self._schemas[payload.schema_version])
-        state = self._state
         lookup = ColumnarLookup(self._memory, state.levels)
         new_rows = self._defaults.layout(state.schema, self._schemas[payload.schema_version])
         applier = ColumnarApplier(
@@ -244,8 +245,17 @@ class ColumnarStore(TabletStore):
             self._failed = f"entry {entry.op_id} was applied only in part: {error}"
             raise
 
-    def _change_schema(self, new: Schema) -> None:
-        current = self._state.schema
+    def _guessed_schema(self, state: ColumnarState, payload: WritePayload) -> ColumnarState:
+        """Return the state with the schema in force for a payload.
+
+        A log that is replayed from its beginning may have been written under an earlier schema version."""
+        schema = self._schemas.get(payload.schema_version)
+        if not self._schema_guessed or schema is None or schema is state.schema:
+            return state
+        return self._next_state(state, schema=schema)
+
+    def _changed_schema(self, state: ColumnarState, new: Schema) -> ColumnarState:
+        current = state.schema
         if new.key != current.key:
             raise Corrupt(f"schema version {new.version} has another key than version {current.version}")
         for column in new.columns:
@@ -256,19 +266,23 @@ class ColumnarStore(TabletStore):
                 raise Corrupt(f"the type of column {column.name!r} changed from {before.type} to {column.type}")
         self._schemas[new.version] = new
         self._defaults.add(new)
-        self._publish(schema=new)
+        return self._next_state(state, schema=new)
 
-    def _publish(
+    def _publish(self, *, stamp: int | None = None, applied: OpId | None = None, levels: Levels | None = None) -> None:
+        """Publish a new state, so that readers see all changes at the same time."""
+        self._state = self._next_state(self._state, stamp=stamp, applied=applied, levels=levels)
+
+    def _next_state(
         self,
+        old: ColumnarState,
         *,
         stamp: int | None = None,
         applied: OpId | None = None,
         schema: Schema | None = None,
         levels: Levels | None = None,
-    ) -> None:
-        """Publish a new state, so that readers see all changes at the same time."""
-        old = self._state
-        self._state = ColumnarState(
+    ) -> ColumnarState:
+        """Return a state with some changes and what is in memory now."""
+        return ColumnarState(
             old.stamp if stamp is None else stamp,
             old.applied if applied is None else applied,
             old.schema if schema is None else schema,
@@ -309,9 +323,11 @@ class ColumnarStore(TabletStore):
             self._memory = self._upkeep.without_garbage(memory, self._state, self._floor)
             self._publish()
 
-    def _propose(self) -> Edit | None:
+    def _refuse_failed(self) -> None:
         if self._failed:
             raise StorageError(self._failed, path=self._path)
+
+    def _propose(self) -> Edit | None:
         state = self._state
         return self._upkeep.propose(state.levels, self._schemas, state.stamp, self._floor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -48,8 +49,44 @@ def random_ops(rng: random.Random, keys: int = 12) -> list[Op]:
     return ops
 
 
+class _Watched(list[ApplyEntry]):
+    """A group of entries that calls ``look`` before each of them, as often as an engine goes through it."""
+
+    def __init__(self, entries: Sequence[ApplyEntry], look: Callable[[], object]) -> None:
+        super().__init__(entries)
+        self._look = look
+
+    def __iter__(self) -> Iterator[ApplyEntry]:
+        for entry in super().__iter__():
+            self._look()
+            yield entry
+
+
 class ApplyChecks:
     """Checks of how entries change rows."""
+
+    #: False for a variant of an engine that applies the entries of a group one by one, so that each is visible before
+    #: the next one.
+    applies_whole_groups = True
+
+    def test_a_group_of_entries_becomes_visible_as_a_whole(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        found: list[int] = []
+        entries = [replica.entry(upsert((n, "a", n))) for n in range(3)]
+        replica.store.apply(_Watched(entries, lambda: found.append(len(replica.rows()))))
+        assert found and set(found) <= {0, *range(0 if self.applies_whole_groups else 3), 3}
+        assert len(replica.rows()) == 3
+
+    def test_the_entries_before_one_that_fails_are_applied(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        plain = schema_to_plain(SCHEMA)
+        plain["key"] = ["count"]
+        entries = [replica.entry(upsert((n, "a", n))) for n in range(2)]
+        bad = ApplyEntry(OpId(1, 3), 30, schema_from_plain({**plain, "version": 2}))
+        with pytest.raises(Corrupt):
+            replica.store.apply([*entries, bad])
+        assert replica.store.applied == entries[-1].op_id
+        assert replica.rows() == [(0, "a", 0), (1, "a", 1)]
 
     def test_insert_of_a_present_key_is_a_row_error_and_the_other_rows_are_applied(self, harness: StoreHarness) -> None:
         replica = harness.replica()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+from itertools import count
 
+from stelae.spi.errors import Full
 from stelae.testing.conformance.store_apply import random_ops
-from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness
+from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import StoreModel
 
 
@@ -56,6 +59,22 @@ class CrashChecks:
         assert replica.store.applied == replica.log[-1].op_id
         assert replica.rows() == [(1, "a", 1), (2, "b", 2)]
 
+    def test_a_flush_that_finds_no_space_at_any_operation_may_be_repeated(self, harness: StoreHarness) -> None:
+        """The rows stay in memory, and the next flush makes them durable, with every directory on the way to them."""
+        harness.needs("durable_flush")
+        harness.needs("fake_files")
+        for number in count():
+            replica = harness.replica()
+            replica.insert((1, "a", 1))
+            with suppress(Full):
+                if not _meets_a_full_disk(replica, number):
+                    break
+            assert replica.rows() == [(1, "a", 1)], number
+            replica.flush()
+            assert replica.flushed == replica.log[-1].op_id, number  # So the log restores nothing.
+            replica.crash(seed=number)
+            assert replica.rows() == [(1, "a", 1)], number
+
     def test_an_engine_without_durable_flush_proposes_no_edit_and_starts_empty(self, harness: StoreHarness) -> None:
         if "durable_flush" in harness.engine.capabilities:
             harness.needs("an engine that keeps nothing")
@@ -65,3 +84,24 @@ class CrashChecks:
         replica.open()
         assert replica.store.applied.index == 0
         assert replica.rows() == []
+
+
+def _meets_a_full_disk(replica: HarnessReplica, number: int) -> bool:
+    """Flush. One operation that needs space finds none, after ``number`` others. Return whether there was such a one.
+
+    ``Full``: the flush could not do without it."""
+    counted = count()
+    failed = False
+
+    def refuse(operation: str, path: str) -> None:
+        nonlocal failed
+        if operation in ("make_directory", "sync_directory", "create", "write") and next(counted) == number:
+            failed = True
+            raise Full("no space for it", path=path)
+
+    replica.disk.faults.hook = refuse
+    try:
+        replica.flush()
+    finally:
+        replica.disk.faults.hook = None
+    return failed
