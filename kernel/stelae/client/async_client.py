@@ -388,7 +388,7 @@ class AsyncClient:
         return table.open(token, timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Close the client. Calls without an answer fail. A second call has no effect.
+        """Close the client. Calls without an answer fail with ``Unavailable``. A second call has no effect.
 
         Open sessions are closed. A session with automatic flushes sends its rows, for at most ``FINISH_S`` seconds. An
         ``UnwrittenRows`` warning reports the rows that are not written."""
@@ -444,6 +444,7 @@ class AsyncClient:
             try:
                 hosted = await self._hosted()
             except Unavailable:
+                self.connection.check_open()
                 hosted = {}
             nodes = [node for node, tablets in hosted.items() if tablet_id in tablets]
             if nodes:

@@ -12,9 +12,11 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 import msgspec
 
+from stelae.client.failed_attempts import pause_after
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.lookup_queue import LookupQueue
@@ -50,20 +52,23 @@ from stelae.protocol.tablet_messages import (
     TransferRequest,
 )
 from stelae.rows.operations import Operation
-from stelae.spi.errors import NotLeader, RetryableError, StelaeError, StorageError, Unavailable
+from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
-from stelae.wire.refusals import RemoteError
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 CALL_MS = 2_000
-"""Deadline of one request to a node, in milliseconds."""
+"""Deadline of one request to a node, in milliseconds, or of the first attempt of one that is repeated."""
+
+ATTEMPT_MS_MAX = 300_000
+"""The longest deadline of one attempt, in milliseconds. Each attempt without an answer doubles that of the next one: a
+page of a busy node may take longer than ``CALL_MS``, and would then be read again and again in vain."""
 
 TRANSFER_MS = 30_000
 """Deadline of a transfer of leadership, in milliseconds."""
@@ -78,13 +83,15 @@ class Connection:
     def __init__(self, messenger: Messenger, turns: ClientTurns, greeting: Greeting) -> None:
         self._messenger = messenger
         self._turns = turns
-        self._tablets: list[ConnectedTablet] = []
-        self._lookups: list[LookupQueue] = []
+        # Weak: a writer or queue that nobody uses may go. One with work that waits is held by its calls and timers.
+        self._writers: WeakSet[TabletWriter] = WeakSet()
+        self._lookups: WeakSet[LookupQueue] = WeakSet()
         self.member_lookup = MemberLookup(self)
         self._greeting = greeting
         self.rng = random.Random(secrets.randbits(64))
         self.addresses: dict[NodeId, str] = {}
         """Addresses of the members of tablets that were opened."""
+        self.closed = False
 
     @property
     def nodes(self) -> Sequence[NodeId]:
@@ -153,12 +160,11 @@ class Connection:
         leader = self.member_lookup.tracker(tablet_id, described.members)
         if described.leader is not None:
             leader.refused_by(leader.current, described.leader)
-        found = ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
-        self._tablets.append(found)
-        return found
+        return ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
 
     def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
-        """Keep links to nodes, at these addresses."""
+        """Keep links to nodes, at these addresses. ``Unavailable``: the client is closed."""
+        self.check_open()
         for node_id, address in members:
             self._messenger.add_peer(node_id, address)
             self.addresses[node_id] = address
@@ -170,6 +176,7 @@ class Connection:
             Unavailable: no node answered in time.
             ConfigError: the address is not ``host:port``.
         """
+        self.check_open()
         return await self._messenger.connect(address, deadline_ms=deadline_ms)
 
     async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
@@ -179,6 +186,7 @@ class Connection:
             RetryableError: no answer came in time.
             StelaeError: the error with which the node refused the request.
         """
+        self.check_open()
         return await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms)
 
     async def status(self, node: NodeId, *, deadline_ms: int = CALL_MS) -> list[ReplicaReport]:
@@ -193,7 +201,8 @@ class Connection:
     async def holders(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> int:
         """Return how many of these nodes, given with their addresses, may have a replica of a tablet.
 
-        A node that does not answer counts; only a node that answers that it has none does not."""
+        A node that does not answer counts; only a node that answers that it has none does not. ``Unavailable``: the
+        client is closed."""
         self.add_peers(members)
         request = encode(DescribeRequest(tablet_id))
         calls = (self.ask(node_id, DESCRIBE, request) for node_id, _ in members)
@@ -216,9 +225,7 @@ class Connection:
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
         await self.ask_any(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
-        changed = ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
-        self._tablets.append(changed)
-        return changed
+        return ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
 
     async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
         """Ask the leader of a tablet to transfer its leadership. Writes wait for at most one election timeout.
@@ -253,13 +260,21 @@ class Connection:
         return decode(answer.body[0], Checksum)
 
     def close(self) -> None:
-        """Close the connection. Writes without an outcome and lookups fail. A second call has no effect."""
+        """Close the connection. Writes without an outcome and lookups fail, and so do all calls that still wait.
+
+        A second call has no effect."""
+        self.closed = True
         self.member_lookup.close()
-        for tablet in self._tablets:
-            tablet.close()
-        for lookups in self._lookups:
-            lookups.close(Unavailable("the client is closed"))
+        for writer in list(self._writers):
+            writer.close(_closed())
+        for lookups in list(self._lookups):
+            lookups.close(_closed())
         self._messenger.close()
+
+    def check_open(self) -> None:
+        """Raise ``Unavailable`` if the client is closed. Code that waits and asks again calls it in each round."""
+        if self.closed:
+            raise _closed()
 
     async def __aenter__(self) -> Connection:
         return self
@@ -279,33 +294,28 @@ class Connection:
 
         Raises:
             NoSuchTablet: all nodes answered that they do not have the tablet.
-            Unavailable: no node served the request before the deadline.
+            Unavailable: no node served the request before the deadline, or the client is closed.
             StelaeError: a node refused the request, and no other one can serve it.
         """
         loop = asyncio.get_running_loop()
         without_tablet: set[NodeId] = set()
         problems: dict[NodeId, StelaeError] = {}
+        attempt_ms = CALL_MS
         while True:
+            self.check_open()
             node = tracker.current
+            left_ms = max(CALL_MS, int((deadline - loop.time()) * 1000))
             try:
-                answer = await self._messenger.call(node, kind, [body], deadline_ms=CALL_MS, lane=lane)
+                call = self._messenger.call(node, kind, [body], deadline_ms=min(attempt_ms, left_ms), lane=lane)
+                answer = await call
                 tracker.served()
                 return answer
-            except NotLeader as error:
-                problem: StelaeError = error
-                pause = not tracker.refused_by(node, error.leader)
-            except NoSuchTablet as error:
-                without_tablet.add(node)
-                if without_tablet >= set(tracker.members):
-                    raise
-                problem, pause = error, False
-                tracker.failed(node)
-            except (RetryableError, RemoteError) as error:
-                if isinstance(error, RemoteError) and not _is_of_storage(error):
-                    raise
-                problem, pause = error, True
-                tracker.failed(node)
-            problems[node] = problem
+            except StelaeError as error:
+                self.check_open()
+                pause = pause_after(error, tracker, node, without_tablet)
+                problems[node] = error
+                if isinstance(error, DeadlineExceeded):
+                    attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
             if loop.time() >= deadline:
                 reasons = "; ".join(dict.fromkeys(map(str, problems.values())))
                 raise Unavailable(f"no node could serve {kind} in time: {reasons}")
@@ -313,7 +323,10 @@ class Connection:
                 await asyncio.sleep(BACKOFF_S_MIN + self.rng.random() * BACKOFF_S_MAX / 4)
 
     def call(self, node: NodeId, kind: str, body: bytes) -> asyncio.Future[Response]:
-        """Send one request to one node at the end of this turn, without a retry; see ``Messenger.call``."""
+        """Send one request to one node at the end of this turn, without a retry; see ``Messenger.call``.
+
+        ``Unavailable``: the client is closed."""
+        self.check_open()
         return self._messenger.call(node, kind, [body], deadline_ms=CALL_MS)
 
     async def repeat(self, tracker: LeaderTracker, kind: str, body: bytes, deadline: float) -> Response:
@@ -322,11 +335,13 @@ class Connection:
 
     def lookups(self, tablet_id: TabletId, schema: Schema) -> LookupQueue:
         """Return a new queue of lookups of a tablet. It is closed with the connection."""
-        self._lookups.append(LookupQueue(self, self._turns.defer, tablet_id, schema))
-        return self._lookups[-1]
+        made = LookupQueue(self, self._turns.defer, tablet_id, schema)
+        self._lookups.add(made)
+        return made
 
     def _writer(self, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> TabletWriter:
-        return TabletWriter(
+        self.check_open()  # ``close`` may have come while the tablet was looked up.
+        made = TabletWriter(
             self._messenger,
             leader,
             tablet_id=tablet_id,
@@ -336,6 +351,8 @@ class Connection:
             rng=self.rng,
             defer=self._turns.defer,
         )
+        self._writers.add(made)
+        return made
 
 
 class ConnectedTablet:
@@ -453,10 +470,6 @@ class ConnectedTablet:
                 return
             asked = msgspec.structs.replace(asked, after=page.after, limit=limit)
 
-    def close(self) -> None:
-        """End every write without an outcome with an error."""
-        self._writer.close(Unavailable("the client is closed"))
-
 
 def _ordered(spec: ScanSpec) -> ScanSpec:
     """Return a scan in key order: pages end at a key, so that any replica can continue behind it."""
@@ -465,6 +478,5 @@ def _ordered(spec: ScanSpec) -> ScanSpec:
     return spec
 
 
-def _is_of_storage(error: RemoteError) -> bool:
-    """Return whether a node could not read its disk or found damage. Another replica has the same rows then."""
-    return issubclass(StelaeError.by_code.get(error.remote_code, StelaeError), StorageError)
+def _closed() -> Unavailable:
+    return Unavailable("the client is closed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.write import OpKind, RowCode
 
 FAILURES_MAX = 1000
@@ -67,18 +67,46 @@ class RowsFailed(CallerError, code="ROWS_FAILED"):
 
     def __init__(self, result: WriteResult) -> None:
         self.result = result
-        shown = [str(failure) for failure in result.failures[:SHOWN_MAX]]
-        if result.failed > len(shown):
-            shown.append(f"and {result.failed - len(shown)} more: see .failures")
         fact = f"{result.failed} of {result.rows} rows were not written, the other {result.written} are written"
-        if any(failure.code == UNKNOWN_OUTCOME for failure in result.failures):
-            fact += f"; rows with {UNKNOWN_OUTCOME} may be written too: read them, or write them again with upsert"
-        super().__init__("\n  ".join([fact, *shown]))
+        super().__init__(_with_failures(fact, result, "see .failures"))
 
     @property
     def failures(self) -> tuple[RowFailure, ...]:
         """The rows that were not written, with their reasons."""
         return self.result.failures
+
+
+def _with_failures(fact: str, result: WriteResult, where: str) -> str:
+    """Return a text about the failures of a write, with the first ones and where the others are."""
+    shown = [str(failure) for failure in result.failures[:SHOWN_MAX]]
+    if result.failed > len(shown):
+        shown.append(f"and {result.failed - len(shown)} more: {where}")
+    if any(failure.code == UNKNOWN_OUTCOME for failure in result.failures):
+        fact += f"; rows with {UNKNOWN_OUTCOME} may be written too: read them, or write them again with upsert"
+    return "\n  ".join([fact, *shown])
+
+
+def tell_result(error: Exception, before: WriteResult, failures_max: int = FAILURES_MAX) -> None:
+    """Add to an error of a write's input the result of the rows before the ones at fault.
+
+    The error gets it as ``result``, behind the ``result`` that it has already of a part of the call. If rows failed,
+    its text names them, as ``RowsFailed`` does. An error that is not of this package gets a note instead."""
+    given, text = vars(error), str(error)
+    if isinstance(part := given.get("result"), WriteResult):
+        text = text.removesuffix(_result_text(part))
+        before = combined(before, part, failures_max)
+    given["result"] = before
+    if isinstance(error, StelaeError):
+        error.args = (text + _result_text(before),)
+    elif before.failed:
+        error.add_note(_result_text(before).strip())
+
+
+def _result_text(result: WriteResult) -> str:
+    if not result.failed:
+        return ""
+    fact = f"{result.failed} of the {result.rows} rows before were not written, the other {result.written} are written"
+    return "\n" + _with_failures(fact, result, "see .result.failures")
 
 
 class FailureTally:

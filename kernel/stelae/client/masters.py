@@ -170,6 +170,7 @@ class AsyncMasters:
             try:
                 return decode((await self._connection.ask(name, NODE, encode(NodeRequest()))).body[0], NodeInfo)
             except RetryableError:
+                self._connection.check_open()
                 if clock() >= deadline:
                     raise
             await asyncio.sleep(POLL_S)

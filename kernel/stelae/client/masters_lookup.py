@@ -33,8 +33,12 @@ class MastersLookup:
 
         Args:
             known: the masters that the client knows.
+
+        Raises:
+            Unavailable: the client is closed.
         """
         connection = self._connection
+        connection.check_open()
         masters = dict.fromkeys([*known, *connection.nodes])
         others = [node for node in connection.addresses if node not in masters]
         start = int(connection.rng.random() * max(1, len(others)))

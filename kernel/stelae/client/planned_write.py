@@ -14,7 +14,7 @@ from stelae.partition.partitioning import Partitioning
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.key_order import KeyOrder
 from stelae.rows.operations import Operation
-from stelae.spi.errors import CallerError, Overloaded, SchemaMismatch, StelaeError
+from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column
@@ -174,7 +174,8 @@ class PlannedWrite:
             elif isinstance(error, NoSuchTablet):
                 self.refused.append(_refused(sent, error.code, str(error)))
             elif isinstance(error, StelaeError):
-                certain = isinstance(error, CallerError) or (isinstance(error, Overloaded) and error is future)
+                # An error that ``send`` raised is certain: the operation was never sent.
+                certain = isinstance(error, CallerError) or error is future
                 for row in range(len(sent.rows)):
                     self._fail(sent, row, error.code if certain else UNKNOWN_OUTCOME, str(error))
             else:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.failures import FAILURES_MAX, FailureTally
+from stelae.client.failures import FAILURES_MAX, FailureTally, tell_result
 from stelae.client.few_rows import FewRows, RowConverter, RowConverters
 from stelae.client.planned_write import PlannedWrite, RefusedRows, TabletOperation, WritableTablet, rows_equal
 from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, InputBatch, RowInput
@@ -135,9 +135,18 @@ class TableWriter:
         """Write a caller's rows, and wait until they are durable.
 
         Raises:
-            SchemaMismatch, CallerError: see ``RowInput.batches``. The rows before the ones at fault are written.
+            SchemaMismatch, CallerError: see ``RowInput.batches``. The rows before the ones at fault are written. The
+                error has their ``result``, and its text names those of them that failed.
         """
         tally = FailureTally(self.name, kind, failures_max)
+        try:
+            await self._write_all(kind, data, timeout_s, tally)
+        except Exception as error:
+            tell_result(error, tally.result())
+            raise
+        return tally
+
+    async def _write_all(self, kind: OpKind, data: Any, timeout_s: float, tally: FailureTally) -> None:
         in_flight: deque[PlannedWrite] = deque()
         try:
             for planned in self.planned(kind, data, tally):
@@ -148,7 +157,6 @@ class TableWriter:
         finally:
             while in_flight:
                 await self.finish(in_flight.popleft(), kind, timeout_s)
-        return tally
 
     def planned(self, kind: OpKind, data: Any, tally: FailureTally) -> Iterator[PlannedWrite]:
         """Yield a caller's rows as planned writes, ready to be sent. Raises what :meth:`write` raises."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from stelae.client.arguments import BadArgument, kind_of_write, seconds, whole
-from stelae.client.failures import FAILURES_MAX, RowsFailed, WriteResult, combined
+from stelae.client.failures import FAILURES_MAX, RowsFailed, WriteResult, combined, tell_result
 from stelae.client.lazy_rows import is_lazy, lists_of_rows
 from stelae.client.loop_thread import LoopThread
 from stelae.client.table_writer import TableWriter
@@ -46,6 +46,9 @@ class AsyncWriteMethods(ABC):
             RowsFailed: some rows were not written; all others are. The error has the list, with reasons.
             SchemaMismatch: columns of a frame are unknown, missing, or of another kind of type.
             CallerError: ``rows`` cannot be read.
+
+        If the rows cannot be read to their end, those before are written, and the error has their ``result``. Its text
+        names those of them that failed.
         """
         ...
 
@@ -156,8 +159,12 @@ def write_in_thread(
     if not is_lazy(rows):
         return write(rows, errors)
     total = write([], errors)
-    for listed in lists_of_rows(rows):
-        total = combined(total, write(listed, "return"), failures_max)
+    try:
+        for listed in lists_of_rows(rows):
+            total = combined(total, write(listed, "return"), failures_max)
+    except Exception as error:
+        tell_result(error, total, failures_max)
+        raise
     if total.failed and errors == "raise":
         raise RowsFailed(total)
     return total

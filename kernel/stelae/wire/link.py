@@ -111,7 +111,7 @@ class Link(SocketOwner):
         super().on_ready()
         if self.socket is None:
             return
-        writable = self.socket.writable()
+        readable, writable = self.socket.events()
         if self.state is LinkState.CONNECTING and writable:
             self.state = LinkState.GREETING
             self._credit = Credit(self._context.settings.window_bytes(self.lane))
@@ -119,6 +119,14 @@ class Link(SocketOwner):
             self._outbox.add(MessageKind.HELLO, fields=hello)
         elif self.state in (LinkState.GREETING, LinkState.UP) and not writable:
             self.restart("the connection was closed, or the peer does not read")
+        if readable:
+            self._socket_loop.flush_later(self)  # It arrived after ``drain``, and the loop gets no signal of it.
+
+    def is_ready(self) -> bool:
+        if self.socket is None:
+            return False
+        readable, writable = self.socket.events()
+        return readable or writable is (self.state is LinkState.CONNECTING)
 
     def on_due(self, now_us: int) -> None:
         settings, silence_us = self._context.settings, now_us - self._heard_us

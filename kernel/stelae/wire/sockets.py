@@ -7,9 +7,12 @@ Reasons for the socket options:
   automatic reconnection prevent that. A lost connection then shows at once: the socket is not writable.
 - ``MAXMSGSIZE`` limits one frame only, so the number of frames is limited here.
 
-The descriptors of ZeroMQ are edge-triggered, which has three consequences. A reader that left packets in a socket
-schedules itself again. After sending, a socket is tested for readability again. And all sockets are drained before a
-timeout is judged: a process that was paused then finds the answers that arrived, instead of timeouts."""
+The descriptors of ZeroMQ are edge-triggered: every call of a socket consumes the signal of all changes up to then. A
+reader that left packets in a socket therefore schedules itself again. After a call of a socket, its owner asks for
+all that can have changed, at once (``events``): a packet that arrived, and the connection that came or was lost.
+
+All sockets are drained before a timeout is judged: a process that was paused then finds the answers that arrived,
+instead of timeouts."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -67,17 +70,16 @@ class Socket:
             if self.closed or (frames := self._receive()) is None:
                 return True
             handle(frames)
-            if not self.readable():
+            if not self.events()[0]:
                 return True
         return False
 
-    def readable(self) -> bool:
-        """Return whether a packet can be received."""
-        return bool(self._events() & READABLE)
+    def events(self) -> tuple[bool, bool]:
+        """Return whether a packet can be received, and whether packets can be sent, both as of the same moment.
 
-    def writable(self) -> bool:
-        """Return whether packets can be sent. On a ``DealerSocket`` this means that it is connected."""
-        return bool(self._events() & WRITABLE)
+        That packets can be sent means on a ``DealerSocket`` that it is connected."""
+        events = 0 if self.closed else int(self._socket.getsockopt(zmq.EVENTS))
+        return bool(events & READABLE), bool(events & WRITABLE)
 
     def send(self, frames: Sequence[Buffer]) -> bool:
         """Send a packet without blocking. Return False if the peer does not read, or is not connected."""
@@ -114,9 +116,6 @@ class Socket:
                 frames.append(frame.buffer)
         return frames
 
-    def _events(self) -> int:
-        return 0 if self.closed else int(self._socket.getsockopt(zmq.EVENTS))
-
     def _endpoint(self, host: str, port: int | str) -> str:
         if ":" in host:
             self._socket.setsockopt(zmq.IPV6, 1)
@@ -149,7 +148,7 @@ class DealerSocket(Socket):
     kind, heads, options = zmq.DEALER, 2, ((zmq.IMMEDIATE, 1), (zmq.RECONNECT_IVL, -1))
 
     def connect(self, host: str, port: int) -> None:
-        """Begin to connect to a numeric address. The socket is ``writable`` once it is connected."""
+        """Begin to connect to a numeric address. Packets can be sent once it is connected."""
         self._socket.connect(self._endpoint(host, port))
 
 
@@ -182,6 +181,10 @@ class SocketOwner(ABC):
         """Handle a change of the socket's state."""
         if not self.drain():
             self._socket_loop.flush_later(self)
+
+    def is_ready(self) -> bool:
+        """Return whether ``on_ready`` has something to do: a packet to read, or a change of the connection."""
+        return self.socket is not None and self.socket.events()[0]
 
     def drain(self) -> bool:
         """Handle received packets, up to a limit. Return whether none is left."""
@@ -233,7 +236,7 @@ class SocketLoop:
         socket.close()
 
     def flush_later(self, owner: SocketOwner) -> None:
-        """Flush ``owner`` at the end of this turn, and test its socket for readability afterwards."""
+        """Flush ``owner`` at the end of this turn, and test its socket afterwards."""
         if not self._dirty:
             self._defer(self._flush)
         self._dirty[owner] = None
@@ -260,8 +263,12 @@ class SocketLoop:
         dirty, self._dirty = self._dirty, {}
         for owner in dirty:
             owner.flush()
-            if owner.socket is not None and owner.socket.readable():
-                self.loop.call_soon(owner.on_ready)
+            self._hear(owner)
+
+    def _hear(self, owner: SocketOwner) -> None:
+        """Let an owner whose socket was just called handle what came meanwhile: the loop may get no signal of it."""
+        if owner.is_ready():
+            self.loop.call_soon(owner.on_ready)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -270,6 +277,8 @@ class SocketLoop:
         if [owner for owner in list(self._owners) if not owner.drain()]:
             self.loop.call_soon(self._on_timer)
             return
+        for owner in self._owners:
+            self._hear(owner)
         self.deadlines.expire(self._context.now_us())
         if (due_us := self.deadlines.next_due_us()) is not None:
             self._wake_at(due_us)

@@ -343,6 +343,28 @@ def test_a_stream_that_breaks_off_is_an_error_and_what_came_before_is_written() 
     assert asyncio.run(write()) == [{"id": 1, "value": "a"}]
 
 
+def test_the_error_of_a_later_batch_tells_the_rows_that_failed_before_it() -> None:
+    """The caller saw only that a column was unknown, and took the row with the present key for written."""
+    good, bad = pa.table({"id": [1, 2, 3], "value": [1.0, 2.0, 3.0]}), pa.table({"id": [4], "colour": ["red"]})
+
+    async def write() -> list[int]:
+        table = MemoryTable(one_column("value", "double"), None, "t").table
+        await table.insert({"id": 2, "value": 7.0})
+        with pytest.raises(SchemaMismatch) as caught:
+            await table.insert([good, bad])
+        result: WriteResult = vars(caught.value)["result"]
+        assert (result.rows, result.failed, result.failures[0].code) == (3, 1, "ALREADY_PRESENT")
+        fact, first = str(caught.value).splitlines()[-2:]
+        assert fact == "1 of the 3 rows before were not written, the other 2 are written"
+        assert first == "  row 1: ALREADY_PRESENT: a row with this key exists"
+        with pytest.raises(SchemaMismatch) as caught:
+            await table.upsert([good, bad])
+        assert vars(caught.value)["result"].written == 3 and "\n" not in str(caught.value)
+        return [row["id"] for row in await table.scan(order="key").to_pylist()]
+
+    assert asyncio.run(write()) == [1, 2, 3]
+
+
 def test_polars_frames_lazy_frames_and_streams_of_batches_are_taken() -> None:
     frame = pl.DataFrame({"id": [1, 2], "value": ["a", None]})
     stream = pa.RecordBatchReader.from_batches(frame.to_arrow().schema, frame.to_arrow().to_batches())

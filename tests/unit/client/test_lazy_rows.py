@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count, islice
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 
-from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, combined
+from stelae.client import lazy_rows
+from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, combined, tell_result
 from stelae.client.lazy_rows import LIST_ROWS, TABLE_BYTES, is_lazy, lists_of_rows
+from stelae.client.loop_thread import LoopThread
+from stelae.client.table import AsyncTable
+from stelae.client.write_methods import write_in_thread
+from stelae.spi.errors import CallerError
+from stelae.spi.write import OpKind
+from tests.unit.client.tablets import MemoryTable, one_column
 
 
 def test_only_what_somebody_makes_on_demand_is_lazy() -> None:
@@ -51,3 +61,39 @@ def test_nothing_combined_is_what_follows() -> None:
     empty = WriteResult(rows=0, failed=0, failures=(), timestamp=0)
     one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
     assert combined(empty, one) == one == combined(one, empty)
+
+
+def test_an_error_of_a_later_list_tells_the_results_of_all_rows_before_it() -> None:
+    empty = WriteResult(rows=0, failed=0, failures=(), timestamp=0)
+    one = WriteResult(rows=10, failed=1, failures=(failed(3),), timestamp=5)
+    error = CallerError("it ends here")
+    tell_result(error, empty)
+    assert vars(error)["result"] == empty and str(error) == "it ends here"
+    for text in (["1 of the 10 rows before", "row 3"], ["2 of the 20 rows before", "row 3", "row 13"]):
+        tell_result(error, one)
+        lines = str(error).splitlines()
+        assert lines[0] == "it ends here" and len(lines) == len(text) + 1
+        assert all(line.strip().startswith(part) for line, part in zip(lines[1:], text, strict=True))
+
+
+def test_the_error_of_an_iterator_tells_the_rows_that_failed_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results of the lists before were lost."""
+    monkeypatch.setattr(lazy_rows, "LIST_ROWS", 2)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield from ({"id": n, "value": 1.5} for n in (1, 2, 2, 3))
+        raise ValueError("no more rows")
+
+    async def opened() -> AsyncTable:
+        return MemoryTable(one_column("value", "double")).table
+
+    loop_thread = LoopThread()
+    try:
+        table = loop_thread.run(opened())
+        with pytest.raises(ValueError, match="no more rows") as caught:
+            write_in_thread(loop_thread, table, OpKind.INSERT, rows(), "raise", 30.0, FAILURES_MAX)
+    finally:
+        loop_thread.close()
+    result: WriteResult = vars(caught.value)["result"]
+    assert (result.rows, [(f.row, f.code) for f in result.failures]) == (4, [(2, "ALREADY_PRESENT")])
+    assert caught.value.__notes__[0].startswith("1 of the 4 rows before were not written, the other 3 are written")

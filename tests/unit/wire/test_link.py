@@ -28,17 +28,17 @@ class Socket:
         self.connected: list[tuple[str, int]] = []
         self.sent: list[list[Buffer]] = []
         self.inbox: list[list[Buffer]] = []
+        self.arriving: list[list[Buffer]] = []
         self.open = False
         self.closed = False
 
     def connect(self, host: str, port: int) -> None:
         self.connected.append((host, port))
 
-    def writable(self) -> bool:
-        return self.open and not self.closed
-
-    def readable(self) -> bool:
-        return bool(self.inbox)
+    def events(self) -> tuple[bool, bool]:
+        self.inbox += self.arriving
+        self.arriving.clear()
+        return bool(self.inbox), self.open and not self.closed
 
     def send(self, frames: Any) -> bool:
         if self.open:
@@ -53,6 +53,23 @@ class Socket:
 
     def close(self) -> None:
         self.closed = True
+
+
+def encoded(
+    messages: list[tuple[object, ...]],
+    sender: Identity = PEER,
+    recipient: Identity = ME,
+    timestamp: int = 1,
+    credit: int = 0,
+) -> bytes:
+    return encode_envelope(
+        sender,
+        recipient=recipient.node_id,
+        incarnation=recipient.incarnation_id,
+        timestamp=timestamp,
+        credit=credit,
+        messages=messages,
+    )
 
 
 class World:
@@ -107,15 +124,7 @@ class World:
         timestamp: int = 1,
         credit: int = 0,
     ) -> None:
-        header = encode_envelope(
-            sender,
-            recipient=recipient.node_id,
-            incarnation=recipient.incarnation_id,
-            timestamp=timestamp,
-            credit=credit,
-            messages=messages,
-        )
-        self.port.inbox.append([header, *(body or [])])
+        self.port.inbox.append([encoded(messages, sender, recipient, timestamp, credit), *(body or [])])
         self.link.on_ready()
 
     def welcome(self, **how: Any) -> None:
@@ -275,6 +284,37 @@ def test_a_closed_connection_is_noticed_at_once() -> None:
     world.port.open = False
     world.link.on_ready()
     assert world.link.state is LinkState.IDLE
+
+
+def test_an_answer_that_arrives_between_draining_and_the_test_of_the_connection_is_read() -> None:
+    """The test consumed the signal of the packet and looked at the connection only: the answer lay unread until the
+    next ping, for up to a second."""
+    world = World()
+    world.welcome()
+    world.said()
+    flushes = world.socket_loop.flushes
+    world.port.arriving.append([encoded([(MessageKind.REPLY, 1, 0, "", None, [])])])
+    world.link.on_ready()
+    assert world.socket_loop.flushes == flushes + 1
+    assert world.link.is_ready(), "so the loop calls it again after it has flushed"
+    world.link.on_ready()
+    assert world.metrics["wire_answers_unawaited"] == 1 and not world.link.is_ready()
+
+
+def test_a_link_is_ready_for_a_packet_and_for_a_change_of_its_connection() -> None:
+    """Sending and draining consume the signal of a connection that came or was lost, as that of a packet."""
+    world = World()
+    assert not world.link.is_ready(), "it connects"
+    world.port.open = True
+    assert world.link.is_ready(), "the connection has come"
+    world.connect()
+    assert not world.link.is_ready()
+    world.welcome()
+    assert not world.link.is_ready()
+    world.port.open = False
+    assert world.link.is_ready(), "the connection is lost"
+    world.link.on_ready()
+    assert not world.link.is_ready(), "it has none"
 
 
 def test_a_message_that_cannot_be_written_gives_the_connection_up() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
 
 from stelae.spi.services import Buffer
 from stelae.wire.settings import FRAMES_MAX
-from stelae.wire.sockets import DealerSocket, RouterSocket
+from stelae.wire.sockets import DealerSocket, RouterSocket, SocketLoop, SocketOwner
+from tests.unit.wire.worlds import context as messenger_context
 
 POLL_MS = 5000
 
@@ -51,7 +53,7 @@ def test_nothing_can_be_queued_before_a_connection_stands(context: zmq.Context[z
         held.bind(("127.0.0.1", 0))
         dealer = DealerSocket(context, 1 << 20, 100)
         dealer.connect("127.0.0.1", held.getsockname()[1])
-        assert not dealer.writable()
+        assert not dealer.events()[1]
         assert not dealer.send([b"x"])
 
 
@@ -60,7 +62,7 @@ def test_a_lost_connection_shows_at_once_and_is_never_made_again_behind_our_back
 ) -> None:
     router, dealer, port = pair(context)
     router.close()
-    while dealer.writable():
+    while dealer.events()[1]:
         dealer._socket.poll(10, zmq.POLLIN)
     successor = RouterSocket(context, 1 << 20, 100)
     successor.bind("127.0.0.1", port)
@@ -86,7 +88,7 @@ def test_a_reader_that_does_not_read_is_said_to_be_full(context: zmq.Context[zmq
     router, dealer, _ = pair(context)
     results = {dealer.send([bytes(1 << 19)]) for _ in range(2000)}
     assert results == {True, False}
-    assert router.readable()
+    assert router.events()[0]
 
 
 def test_a_drain_stops_at_its_limit_and_says_that_more_is_left(context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -117,9 +119,9 @@ def test_a_frame_above_the_hard_limit_ends_the_connection_before_it_is_held(
 ) -> None:
     router, dealer, _ = pair(context)
     dealer.send([bytes(3 << 20)])
-    while dealer.writable():
+    while dealer.events()[1]:
         dealer._socket.poll(10, zmq.POLLIN)
-    assert not router.readable()
+    assert not router.events()[0]
 
 
 def test_large_frames_are_views_and_small_ones_bytes(context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -130,3 +132,40 @@ def test_large_frames_are_views_and_small_ones_bytes(context: zmq.Context[zmq.So
     assert isinstance(packed, bytes)
     assert isinstance(large, memoryview)
     assert large.nbytes == 100_000
+
+
+class Owner(SocketOwner):
+    """An owner whose socket has changed behind the loop's back until ``on_ready``."""
+
+    changed = True
+
+    def on_packet(self, frames: list[Buffer]) -> None:
+        raise AssertionError(frames)
+
+    def flush(self) -> None:
+        pass
+
+    def on_due(self, now_us: int) -> None:
+        pass
+
+    def is_ready(self) -> bool:
+        return self.changed
+
+    def on_ready(self) -> None:
+        self.changed = False
+
+
+@pytest.mark.parametrize("call", [SocketLoop._flush, SocketLoop._on_timer], ids=["flush", "timer"])
+def test_what_comes_while_the_loop_itself_calls_a_socket_is_handled(call: Callable[[SocketLoop], None]) -> None:
+    """A timer drained a link that connected: the link never learned that the connection had come, and gave it up."""
+
+    async def main() -> None:
+        sockets = SocketLoop(messenger_context(1), asyncio.get_running_loop().call_soon)
+        owner = Owner(messenger_context(1), sockets)
+        sockets.flush_later(owner)
+        call(sockets)
+        await asyncio.sleep(0)
+        assert not owner.changed
+        sockets.close()
+
+    asyncio.run(main())

@@ -4,7 +4,7 @@ replicas."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -62,7 +62,11 @@ from stelae.wire.settings import Lane
 
 log = logging.getLogger(__name__)
 
+TABLETS_SHOWN_MAX = 5
+"""The most tablets in the text of ``NoSuchTablet``."""
+
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+_Found = TypeVar("_Found")
 
 
 class TabletService:
@@ -159,7 +163,7 @@ class TabletService:
             metrics.count("scan_bytes", sum(map(len, found)))
             request.reply(found)
 
-        self._open_scans.read(request.sender, replica.applier.store, scan, at, done)
+        self._open_scans.read(request.sender, replica.applier.store, scan, at, done, lambda: request.open)
 
     # -- lookups ---------------------------------------------------------------------------------
 
@@ -183,7 +187,7 @@ class TabletService:
             else:
                 request.reply([found])
 
-        self._lookups.look_up(replica, asked, done)
+        self._lookups.look_up(replica, asked, done, lambda: request.open)
 
     # -- state of replicas -----------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class TabletService:
             else:
                 request.reply([encode(Checksum(result, applied, at))])
 
-        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+        self._read(request, f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
 
     def _split_keys(self, request: Request) -> None:
         asked = decode(only_frame(request), SplitKeysRequest)
@@ -244,7 +248,18 @@ class TabletService:
             else:
                 request.reply([encode(found)])
 
-        self._node.scans.run(f"split_keys/{asked.tablet_id}", work, done)
+        self._read(request, f"split_keys/{asked.tablet_id}", work, done)
+
+    def _read(
+        self, request: Request, key: str, work: Callable[[], _Found], done: Callable[[_Found | Exception], None]
+    ) -> None:
+        """Read a store on the pool for scans, unless the client gives up before a thread comes to it."""
+
+        def deliver(found: _Found | Exception | None) -> None:
+            if found is not None:
+                done(found)
+
+        self._node.scans.run(key, lambda: work() if request.open else None, deliver)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         replica = replica_of(self._node, tablet_id)
@@ -298,8 +313,14 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
         raise Unavailable(f"the replica has failed: {failure}")
     if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.delayed:
         raise Unavailable(f"tablet {tablet_id} is not created yet: {node.tablets.delayed[tablet_id]}")
-    known = ", ".join(sorted(node.replicas)) or "none"
-    raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+    raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {_some(node.replicas)}")
+
+
+def _some(tablets: Collection[TabletId]) -> str:
+    """Return the first tablets by name, for a text that is sent to many clients: a node may have thousands."""
+    more = len(tablets) - TABLETS_SHOWN_MAX
+    shown = [*sorted(tablets)[:TABLETS_SHOWN_MAX], *([f"and {more} more"] if more > 0 else [])]
+    return ", ".join(shown) or "none"
 
 
 def _refuse(request: Request, error: Exception, replica: Replica) -> None:
