@@ -44,7 +44,7 @@ def rewrite(
 
     Example: stelae master rewrite 0f3c...=master-1:7051 8d21...=master-2:7051 c4a0...=master-3:7051 --config node.toml
     """
-    from stelae.cli.run_master_offline import run_rewrite
+    from stelae.cli.run_master_rewrite import run_rewrite
 
     raise typer.Exit(run_rewrite(config, members, timeout_s, as_json=as_json))
 
@@ -70,6 +70,6 @@ def copy(
     A master can also be started with an empty directory, and gets the catalog when it joins.
 
     Example: stelae master copy --from master-1:7051 --config node.toml"""
-    from stelae.cli.run_master_offline import run_copy
+    from stelae.cli.run_master_copy import run_copy
 
     raise typer.Exit(run_copy(config, source, timeout_s, progress, as_json=as_json))

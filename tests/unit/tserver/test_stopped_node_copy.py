@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.member_messages import ConfigView
-from stelae.server.tserver.stopped_node_copy import copy_order
+from stelae.server.tserver.stopped_node_copy import copy_order, still_leads
 from stelae.spi.errors import MemberChangeRefused
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
@@ -63,3 +64,27 @@ def test_a_node_that_is_no_member_yet_may_be_copied_to() -> None:
 def test_a_uuid_that_has_or_had_a_vote_is_refused_because_an_empty_directory_knows_no_promise(seen: ConfigView) -> None:
     with pytest.raises(MemberChangeRefused, match=r"has, or had, a vote .*new uuid.*nothing was changed"):
         copy_order(seen, OWN, "raft", "")
+
+
+def told(*answers: tuple[NodeId, int]) -> list[ConfigView]:
+    """What masters answer, by their terms."""
+    return [msgspec.structs.replace(view(), node_id=node, term=term) for node, term in answers]
+
+
+def test_a_leader_is_believed_only_while_a_majority_of_both_configs_knows_no_later_term() -> None:
+    third = Member(node_id=NodeId("d" * 32), address="d:1")
+    seen = view(third)
+    assert still_leads(seen, told((LEADER, 4), (OTHER, 4)))
+    assert still_leads(seen, told((LEADER, 4), (OTHER, 3)))  # A follower that lags has voted in no later term.
+    assert not still_leads(seen, told((LEADER, 4), (OTHER, 5)))
+    assert not still_leads(seen, told((LEADER, 4)))
+    assert not still_leads(seen, told((LEADER, 4), (OWN, 4)))
+    alone = TabletConfig(op_id=OpId(3, 8), members=(Member(node_id=LEADER, address="b:1"),))
+    assert not still_leads(view(third, committed=alone), told((LEADER, 4)))
+    assert not still_leads(view(third, committed=alone), told((OTHER, 4), (third.node_id, 4)))
+
+
+def test_a_learner_confirms_nothing() -> None:
+    seen = view(own(MemberType.PRE_VOTER))
+    assert not still_leads(seen, told((LEADER, 4), (OWN, 4)))
+    assert still_leads(seen, told((LEADER, 4), (OTHER, 4)))

@@ -2,16 +2,18 @@
 
 Source: "Permanent failure handling of masters", step 6 of the failure and step 8 of the migration. The copy is that of
 ``lifecycle.tablet_copies``, with its guards, fences, stage and crash points. Here the node asks for it itself, and not
-the leader. That is safe because of what :func:`copy_order` checks: the leader does not know this node as one that has,
-or had, a vote. What has promised nothing may begin with the state of any source (``durability.md`` rule 19)."""
+the leader. That is safe because of what is checked before: the leader does not know this node as one that has, or had,
+a vote (:func:`copy_order`), and a majority confirms that it leads (:func:`still_leads`). What has promised nothing may
+begin with the state of any source (``durability.md`` rule 19)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stelae.host.member_promises import type_that_counts
 from stelae.host.node import Node
 from stelae.host.start_copy import StartCopy
+from stelae.lifecycle.copy_environment import CopyControlFlags
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -20,6 +22,7 @@ from stelae.lifecycle.tombstones import Tombstones
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.member_messages import ConfigView
 from stelae.server.tserver.copy_target import CopyTargetService
+from stelae.spi.copy_plan import CopyProgress
 from stelae.spi.errors import MemberChangeRefused, Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.members import VOTING, MemberType
@@ -64,6 +67,19 @@ def copy_order(view: ConfigView, own: NodeId, consensus: str, table_name: str) -
     )
 
 
+def still_leads(view: ConfigView, later: Sequence[ConfigView]) -> bool:
+    """Return whether the master of a view surely led when it answered, so that no newer config was committed then.
+
+    A leader of a later term has the vote, in that term, of a majority that overlaps each majority of the config in
+    force and of the committed one. So there was none while a majority of both knew no later term.
+
+    Args:
+        view: what the leader answered.
+        later: what masters have answered when they were asked after that, the leader among them."""
+    current = {one.node_id for one in later if one.term <= view.term}
+    return all(2 * len(current.intersection(one.voters())) > len(one.voters()) for one in (view.config, view.committed))
+
+
 class SystemTabletCopy:
     """The only service of a node that runs for one copy. A ``Service`` (``stelae.spi.hooks``).
 
@@ -99,9 +115,6 @@ class SystemTabletCopy:
         copies.at_end(SYSTEM_TABLET, lambda committed: done("" if committed else copy.reason or "it was cancelled"))
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """The bytes that have arrived, and all bytes; zeros before the source has answered."""
-        if self._copy is None:
-            return 0, 0
-        latest = self._copy.control.latest
-        return latest.bytes_done, latest.bytes_total
+    def progress(self) -> CopyProgress:
+        """How far the copy is; zeros before the source has answered."""
+        return CopyControlFlags().latest if self._copy is None else self._copy.control.latest
