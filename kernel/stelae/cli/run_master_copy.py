@@ -39,8 +39,10 @@ def run_copy(config_path: str, source: str, timeout_s: float, progress: bool | N
         with asyncio.Runner(loop_factory=new_event_loop) as runner, StatusLine(progress) as line:
             copied = runner.run(_copy(master, registry, source, timeout_s, line))
         master = read_stopped_master(config_path, registry)
-    assert master.consensus is not None
-    config, directory = master.consensus.committed_config, master.config.node.directory
+    directory = master.config.node.directory
+    if master.consensus is None:
+        raise Unavailable(f"{directory} has a system tablet without consensus metadata; its log says more if it starts")
+    config = master.consensus.committed_config
     if as_json:
         own = {"directory": directory, "uuid": master.instance.node_id, "config_id": str(config.op_id)}
         members = [{"node_id": m.node_id, "address": m.address, "type": m.member_type.value} for m in config.members]
