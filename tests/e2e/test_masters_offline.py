@@ -21,6 +21,7 @@ from stelae.host.instance import Instance, format_directory
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.machine.files import RealFiles
 from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.spi.errors import ConfigError
 from stelae.spi.ids import NodeId
 from tests.e2e.in_process import Done, stelae
 from tests.e2e.master_nodes import CLUSTER, Cluster, running, until
@@ -144,6 +145,39 @@ def test_one_of_three_masters_is_neither_rewritten_nor_copied_to_under_its_old_u
             refused = await command("copy", *source, expect=2)
             assert "has, or had, a vote" in refused.stderr
             assert contents(tmp_path / lost) == before
+
+    asyncio.run(run())
+
+
+def test_a_lost_leader_is_replaced_at_its_address_by_a_copy_although_every_file_still_lists_it(tmp_path: Path) -> None:
+    """Without the copy, a new directory is refused at an address at which its file lists another uuid."""
+
+    async def run() -> None:
+        async with running(tmp_path, servers=1, settings=QUICK) as cluster:
+            lost = cluster.leader()
+            assert lost is not None
+            others = [master for master in cluster.masters if master != lost]
+            async with await connected(cluster, others[0]) as client:
+                await client.create_table("before", COLUMNS, "id", replicas=1)
+                await cluster.stop(lost)
+                shutil.rmtree(tmp_path / lost)
+                await until(lambda: cluster.leader() in others)
+                new = cluster.new_master()
+                cluster.addresses[new] = cluster.addresses[lost]
+                format_new(cluster, new)
+                with pytest.raises(ConfigError, match=f"lists {lost} at its address"):
+                    await cluster.start(new)
+                copied = await answer(
+                    "copy", "--from", cluster.addresses[others[0]], "--config", config_of(cluster, new)
+                )
+                assert copied["changed"] and {m["node_id"] for m in copied["members"]} == {lost, *others}
+                await cluster.start(new)
+                done = await client.masters.replace(lost, cluster.addresses[new], timeout_s=60.0)
+                assert {member.node_id for member in done.view.committed.members} == {new, *others}
+                await cluster.stop(others[0])
+            async with await connected(cluster, new) as client:
+                await client.create_table("after", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["after", "before"]
 
     asyncio.run(run())
 
