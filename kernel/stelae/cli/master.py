@@ -1,4 +1,4 @@
-"""``stelae master``: run, list, describe and change masters."""
+"""``stelae master``: run, list, describe and change masters, and work on the directories of stopped ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stelae.cli import master_members
+from stelae.cli import master_members, master_offline
 from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
 from stelae.cli.kit.output import JsonOption, LogFormatOption, command_group
 from stelae.cli.table import MasterDirOption
@@ -17,6 +17,7 @@ commands = command_group("Run, list and change masters: the nodes that keep the 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root application."""
     master_members.register(commands)
+    master_offline.register(commands)
     app.add_typer(commands, name="master")
 
 

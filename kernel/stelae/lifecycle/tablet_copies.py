@@ -67,6 +67,10 @@ class TabletCopies:
         """The copies that wait for a slot, or for the end of a pause."""
         return self._waiting.now(self._env.node.turns.now_us())
 
+    def last_refusal(self, tablet_id: TabletId) -> str:
+        """Return why the last copy of a tablet did not begin; empty if it began, or if that is not known any more."""
+        return self._refusals.get(tablet_id, "")
+
     def start(self, asked: StartCopy) -> None:
         """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress.
 

@@ -36,4 +36,4 @@ def test_the_help_says_what_happens_and_how_it_is_called(command: str) -> None:
 def test_the_group_lists_its_commands() -> None:
     lines = run("master", "--help").stdout.partition("Commands:")[2].splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    assert names == ["run", "list", "describe", "add", "remove", "replace", "transfer"]
+    assert names == ["run", "list", "describe", "add", "remove", "replace", "transfer", "rewrite", "copy"]
