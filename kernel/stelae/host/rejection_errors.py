@@ -13,6 +13,7 @@ from stelae.spi.errors import (
     NotLeader,
     Overloaded,
     RecoveryNotYet,
+    RecoveryOutdated,
     RecoveryRefused,
     StelaeError,
     Unavailable,
@@ -97,13 +98,17 @@ def rejection_error(rejection: Rejection, tablet_id: TabletId, asked: Asked | No
             return ProposalOverload(fact)
         case Why.NO_CHANGE | Why.WRONG_CONFIG_ID | Why.CANNOT_ABORT | Why.RECOVERED:
             return _BY_DETAIL[rejection.reason](fact)
+        case Why.ROWS_MISSING if asked is not None and not asked.is_change:
+            return RecoveryRefused(fact)
         case Why.CHANGE_PENDING | Why.NOT_CAUGHT_UP | Why.NO_LIVE_MAJORITY | Why.ROWS_MISSING:
             return ChangeNotYet(fact)
         case Why.NOT_A_MEMBER | Why.WRONG_MEMBER_TYPE | Why.LEADERLESS | Why.ABORTED:
             return MemberChangeRefused(fact)
         case Why.LEADER_ALIVE:
             return RecoveryNotYet(fact)
-        case Why.CHANGED_SINCE | Why.STOOD_DOWN:
+        case Why.CHANGED_SINCE:
+            return RecoveryOutdated(fact)
+        case Why.STOOD_DOWN:
             return RecoveryRefused(fact)
         case Why.UNSUPPORTED if rejection.detail:
             return MemberChangeRefused(fact)
