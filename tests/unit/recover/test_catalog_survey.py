@@ -93,8 +93,7 @@ def test_an_epoch_is_asked_for_again_if_the_log_has_gone_on_or_the_master_is_bus
 
 
 @pytest.mark.parametrize(
-    "refusal",
-    [RecoveryRefused("failed; restart it"), Unsupported("no engine"), MemberChangeRefused("no member")],
+    "refusal", [RecoveryRefused("failed; restart it"), Unsupported("no engine"), MemberChangeRefused("no member")]
 )
 def test_a_refusal_that_does_not_pass_is_raised_at_once(refusal: StelaeError, no_pauses: None) -> None:
     """It was repeated until the timeout, and reported as if the master had not answered in time."""
