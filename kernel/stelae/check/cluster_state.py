@@ -12,6 +12,7 @@ import msgspec
 from stelae.check.health import SILENT, Members, NodeFacts
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import ServerLine, TableDescription, TableSummary
@@ -83,7 +84,7 @@ async def collect_state(
             nodes=nodes,
             problem=f"the masters cannot list the tables and servers: {error}",
         )
-    progress(f"asking {len(masters)} masters and {len(servers)} tablet servers")
+    progress(f"asking {counted(len(masters), 'master')} and {counted(len(servers), 'tablet server')}")
     nodes = await ask_nodes(connection, (*masters, *((line.node_id, line.address) for line in servers)))
     return ClusterState(
         masters=masters, masters_config=config, nodes=nodes, servers=servers, summaries=summaries, tables=described

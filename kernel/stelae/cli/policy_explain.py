@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.masters_target import MastersTarget
+from stelae.client.counted import counted
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
 from stelae.spi.members import VOTING, MemberType

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from stelae.cli.kit.name_lookup import shorten
-from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted, print_note
+from stelae.cli.kit.terminal_layout import print_facts, print_fitted, print_note
 from stelae.cli.policy_explain import NO_PLACE
+from stelae.client.counted import counted
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 
 

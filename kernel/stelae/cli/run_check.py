@@ -13,8 +13,9 @@ from stelae.check.health import TabletHealth, TabletVerdict, in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import describe_table
-from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_fitted, print_note
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted, print_note
 from stelae.cli.masters_target import MastersTarget
+from stelae.client.counted import counted
 from stelae.spi.errors import RetryableError
 from stelae.spi.ids import NodeId
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.terminal_layout import counted, print_fitted, print_note
+from stelae.cli.kit.terminal_layout import print_fitted, print_note
 from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, connect_async
+from stelae.client.counted import counted
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import unhealthy_nodes, until_served

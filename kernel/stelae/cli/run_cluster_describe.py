@@ -11,10 +11,11 @@ from stelae.check.health import in_short
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_facts, print_fitted
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.plain_nodes import UUID_LETTERS, plain_masters, plain_servers, state_of
 from stelae.cli.run_table import describe_plainly
+from stelae.client.counted import counted
 from stelae.protocol.catalog_names import TableState
 from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.spi.consensus import Role

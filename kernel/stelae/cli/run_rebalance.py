@@ -16,12 +16,13 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
-from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, print_fitted
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.policy_explain import action_document
 from stelae.cli.rebalance_plan import Rebalance, rebalance_of
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
+from stelae.client.counted import counted
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.protocol.master_messages import ServerLine

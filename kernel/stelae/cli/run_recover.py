@@ -140,7 +140,7 @@ async def _apply(target: RecoverTarget, plan: RecoveryPlan, wait_s: float) -> tu
 
         def done(outcome: RecoveryOutcome) -> None:
             ended.append(outcome)
-            line.show(f"{len(ended)} of {len(plan.tablets)} tablets")
+            line.show(f"{len(ended)} of {tablets_text(len(plan.tablets))}")
 
         async with target.connection() as connection:
             outcomes = await apply_plan(connection, plan, timeout_s=target.timeout_s, done=done)

@@ -12,10 +12,10 @@ from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
-from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.masters_target import MastersTarget
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.recover.catalog_plan import CatalogPlan, FoundTable, plan_catalog
 from stelae.recover.catalog_rebuild import CatalogSurvey, begin_epoch, survey_catalog
 from stelae.spi.errors import CallerError, StelaeError

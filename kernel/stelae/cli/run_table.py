@@ -13,9 +13,10 @@ from stelae.cli.kit.hash_option import read_hash
 from stelae.cli.kit.name_lookup import shorten
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.table_lookup import describe_table
-from stelae.cli.kit.terminal_layout import counted, print_facts, print_fitted
+from stelae.cli.kit.terminal_layout import print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import default_value, partition_text, scheme_text
+from stelae.client.counted import counted
 from stelae.client.text_values import parse_text
 from stelae.partition.plain_partitioning import plain_value
 from stelae.protocol.master_messages import TableDescription

@@ -9,9 +9,9 @@ from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.terminal_layout import counted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.run_table import describe_plainly, read_column, read_value
+from stelae.client.counted import counted
 from stelae.client.table_definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState

@@ -13,6 +13,7 @@ from stelae.spi.errors import (
     NotLeader,
     Overloaded,
     RecoveryNotYet,
+    RecoveryOutdated,
     RecoveryRefused,
     StelaeError,
     Unavailable,
@@ -44,6 +45,8 @@ _BY_DETAIL: dict[Why, type[CallerError]] = {
     Why.WRONG_CONFIG_ID: WrongConfigId,
     Why.CANNOT_ABORT: CannotAbort,
     Why.RECOVERED: AlreadyRecovered,
+    Why.CHANGED_SINCE: RecoveryOutdated,
+    Why.STOOD_DOWN: RecoveryRefused,
 }
 
 _DETAILS: dict[Why, str] = {
@@ -95,16 +98,18 @@ def rejection_error(rejection: Rejection, tablet_id: TabletId, asked: Asked | No
             return Unavailable(fact)
         case Why.OVERLOADED:
             return ProposalOverload(fact)
-        case Why.NO_CHANGE | Why.WRONG_CONFIG_ID | Why.CANNOT_ABORT | Why.RECOVERED:
+        case (
+            Why.NO_CHANGE | Why.WRONG_CONFIG_ID | Why.CANNOT_ABORT | Why.RECOVERED | Why.CHANGED_SINCE | Why.STOOD_DOWN
+        ):
             return _BY_DETAIL[rejection.reason](fact)
+        case Why.ROWS_MISSING if asked is not None and not asked.is_change:
+            return RecoveryRefused(fact)
         case Why.CHANGE_PENDING | Why.NOT_CAUGHT_UP | Why.NO_LIVE_MAJORITY | Why.ROWS_MISSING:
             return ChangeNotYet(fact)
         case Why.NOT_A_MEMBER | Why.WRONG_MEMBER_TYPE | Why.LEADERLESS | Why.ABORTED:
             return MemberChangeRefused(fact)
         case Why.LEADER_ALIVE:
             return RecoveryNotYet(fact)
-        case Why.CHANGED_SINCE | Why.STOOD_DOWN:
-            return RecoveryRefused(fact)
         case Why.UNSUPPORTED if rejection.detail:
             return MemberChangeRefused(fact)
         case Why.NOT_A_VOTER | Why.TOO_LARGE | Why.UNSUPPORTED:

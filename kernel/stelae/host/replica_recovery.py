@@ -6,7 +6,7 @@ capability ``RECOVERS``."""
 from stelae.host.member_changes import AbortDone, MembersChanged
 from stelae.host.replica import Replica
 from stelae.host.replica_state import ReplicaState
-from stelae.spi.errors import Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import Overloaded, RecoveryRefused, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 
 
@@ -35,7 +35,8 @@ def stand_down(replica: Replica, term: int, survivor: NodeId, done: AbortDone) -
 
 def _refusal(replica: Replica) -> StelaeError | None:
     if replica.state is ReplicaState.FAILED:
-        return Unavailable(f"the replica has failed: {replica.failure or 'its log or its store cannot be read'}")
+        why = replica.failure or "its log or its store cannot be read"
+        return RecoveryRefused(f"the replica has failed: {why}; restart its node, or make a new plan without it")
     if replica.state is ReplicaState.STOPPING:
         return Unavailable("the replica is stopping")
     return None if replica.accepts_input else Overloaded("the replica accepts no input now; ask again")

@@ -3,7 +3,7 @@
 Source: ``durability.md`` rules 12 and 18 to 20. What the tombstone has acknowledged and voted stays:
 
 - Its last op id stays in the superblock until the new log has reached it. Until then votes use the larger of the two,
-  so nobody is elected with this vote who lacks an entry that the tombstone has acknowledged.
+  so this vote elects no replica that lacks an entry which the tombstone has acknowledged.
 - The witness cannot lead before that. It learns from the log that it has a vote, and the entry that says so has a
   higher op id than the tombstone: the leader of a later term has a later entry, and that of the same term has them all.
 - Term and vote go on in the voter of the tombstone, which is in service until the replica takes its place.

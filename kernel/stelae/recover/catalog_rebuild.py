@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stelae.client.catalog import CatalogClient, tablets_of
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
@@ -28,7 +29,15 @@ from stelae.protocol.recovery_messages import (
 )
 from stelae.recover.catalog_plan import without_leader
 from stelae.recover.survey import ASK_MS, ASKED_MAX, PAUSE_S, survey_nodes
-from stelae.spi.errors import AlreadyRecovered, CallerError, RetryableError, StelaeError, Unavailable
+from stelae.spi.errors import (
+    AlreadyRecovered,
+    CallerError,
+    RecoveryOutdated,
+    RecoveryRefused,
+    RetryableError,
+    StelaeError,
+    Unavailable,
+)
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.recovery_epoch import first_term, recovery_epoch
@@ -89,13 +98,13 @@ async def survey_catalog(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
-        progress(f"asking {len(addresses)} tablet servers")
+        progress(f"asking {counted(len(addresses), 'tablet server')}")
         survey = CatalogSurvey(masters, known)
         await _ask_all(connection, addresses, survey)
         waiting = without_leader(survey.replicas, survey.known)
         if not waiting or loop.time() + PAUSE_S >= deadline:
             return survey
-        progress(f"waiting for the leaders of {len(waiting)} tablets")
+        progress(f"waiting for the leaders of {counted(len(waiting), 'tablet')}")
         await asyncio.sleep(PAUSE_S)
 
 
@@ -120,8 +129,11 @@ async def _ask_all(connection: Connection, addresses: Iterable[str], survey: Cat
 async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *, timeout_s: float) -> None:
     """Let the only master begin a recovery epoch above all that the servers remember of lost masters. Repeatable.
 
+    What may pass is repeated: its log goes on meanwhile, or it does not answer. All other errors are raised at once.
+
     Raises:
         CallerError: there is more than one master.
+        RecoveryRefused: the master can begin none. The message says what to do next.
         Unavailable: the master did not do it in time.
     """
     config = survey.masters.config
@@ -140,7 +152,7 @@ async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *
             await _recover(connection, master.node_id, master.address, term)
         except AlreadyRecovered:
             return
-        except (RetryableError, CallerError) as error:  # Its log has gone on since it was asked.
+        except (RetryableError, RecoveryOutdated) as error:  # Its log has gone on since it was asked.
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(f"master {master.address} did not begin a recovery epoch: {error}") from error
             await asyncio.sleep(PAUSE_S)
@@ -151,8 +163,10 @@ async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *
 async def _recover(connection: Connection, node_id: NodeId, address: str, term: int) -> None:
     found = (await survey_nodes(connection, [(node_id, address)], (SYSTEM_TABLET,)))[node_id]
     view = found.views.get(SYSTEM_TABLET)
-    if view is None or view.config is None:
+    if view is None:  # It may be starting.
         raise Unavailable(found.problem or f"{address} has no system tablet")
+    if view.config is None:
+        raise RecoveryRefused(f"the system tablet of {address} has failed: {view.failure}; restart the master")
     request = RecoverRequest(SYSTEM_TABLET, term, view.last, view.config.op_id)
     await connection.ask(node_id, RECOVER, encode(request), deadline_ms=ASK_MS)
 

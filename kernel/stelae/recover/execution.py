@@ -16,6 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.recovery_messages import RECOVER, STAND_DOWN, RecoverReply, RecoverRequest, StandDownRequest
 from stelae.recover.plan import RecoveryPlan, TabletPlan
@@ -86,7 +87,7 @@ async def until_whole(
             voters = 0 if view is None or view.config is None else len(view.config.voters())
             if voters >= tablet.replicas_wanted:
                 del waiting[tablet_id]
-        progress(f"{len(plan.tablets) - len(waiting)} of {len(plan.tablets)} tablets have all of their replicas")
+        progress(f"{len(waiting)} of {counted(len(plan.tablets), 'tablet')} still without all replicas")
         if waiting:
             await asyncio.sleep(PAUSE_S)
     return sorted(waiting)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurveyRequest, SurvivorView
@@ -88,7 +89,7 @@ async def survey_masters(
     # A server may be a member before the masters have recorded it.
     asked = {node_id: address for tablet in tablets for node_id, address in tablet.members}
     asked |= {line.node_id: line.address for line in servers}
-    progress(f"asking {len(asked)} tablet servers")
+    progress(f"asking {counted(len(asked), 'tablet server')}")
     silences = {line.node_id: line.silent_ms for line in servers}
     nodes = await survey_nodes(connection, asked.items(), (), silences)
     return Survey(tablets, nodes)

@@ -144,6 +144,10 @@ class RecoveryRefused(CallerError, code="RECOVERY_REFUSED"):
     """The recovery of a replica was refused, and nothing was done. The message says what to do next."""
 
 
+class RecoveryOutdated(RecoveryRefused, code="RECOVERY_OUTDATED"):
+    """The replica's log or config is not the one that the recovery is meant for. Look at it again, and decide again."""
+
+
 class AlreadyRecovered(RecoveryRefused, code="ALREADY_RECOVERED"):
     """The replica has the log of this recovery already."""
 

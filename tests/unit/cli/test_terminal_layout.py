@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stelae.cli.kit.name_lookup import UnknownName, pick, shorten
-from stelae.cli.kit.terminal_layout import age_text, bytes_text, counted, fitted, print_facts, print_fitted, print_note
+from stelae.cli.kit.terminal_layout import age_text, bytes_text, fitted, print_facts, print_fitted, print_note
+from stelae.client.counted import counted
 
 
 def test_a_table_that_fits_is_as_wide_as_its_contents() -> None:

@@ -9,7 +9,17 @@ import pytest
 from stelae.host.leadership_transfers import PendingTransfers
 from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.rejection_errors import Asked, rejection_error
-from stelae.spi.errors import ChangeNotYet, NotLeader, RetryableError, Unavailable
+from stelae.spi.errors import (
+    ChangeNotYet,
+    MemberChangeRefused,
+    NotLeader,
+    RecoveryNotYet,
+    RecoveryOutdated,
+    RecoveryRefused,
+    RetryableError,
+    StelaeError,
+    Unavailable,
+)
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import AddServer, ChangeRole, MemberType, RemoveServer
 from stelae.spi.rejections import Rejection, RejectReason
@@ -38,6 +48,25 @@ def test_a_change_that_was_certainly_not_made_is_told_from_one_with_an_unknown_o
     assert isinstance(transfer, Unavailable)
     lost = rejection_error(Rejection(1, RejectReason.LEADERSHIP_LOST), TABLET, REMOVAL)
     assert isinstance(lost, NotLeader) and isinstance(lost, RetryableError)
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "repeated"),
+    [
+        (RejectReason.LEADER_ALIVE, RecoveryNotYet, True),
+        (RejectReason.CHANGED_SINCE, RecoveryOutdated, False),
+        (RejectReason.STOOD_DOWN, RecoveryRefused, False),
+        (RejectReason.ROWS_MISSING, RecoveryRefused, False),
+        (RejectReason.NOT_A_MEMBER, MemberChangeRefused, False),
+    ],
+)
+def test_a_recovery_is_repeated_only_if_its_refusal_may_pass(
+    reason: RejectReason, kind: type[StelaeError], repeated: bool
+) -> None:
+    """The recovery of a witness, which has no rows, was asked for until the timeout."""
+    error = rejection_error(Rejection(1, reason, None, "why; next"), TABLET, Asked("recover from this replica alone"))
+    assert type(error) is kind and isinstance(error, RetryableError) is repeated
+    assert type(rejection_error(Rejection(1, RejectReason.ROWS_MISSING), TABLET, REMOVAL)) is ChangeNotYet
 
 
 def test_a_pending_request_knows_what_it_asks_until_it_is_answered() -> None:

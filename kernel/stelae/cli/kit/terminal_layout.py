@@ -57,11 +57,6 @@ def print_facts(facts: Mapping[str, object]) -> None:
             print(f"{' ' * indent}{line}")
 
 
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun, which gets an ``s`` unless the count is 1."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
-
-
 def print_note(text: str) -> None:
     """Print a remark on standard error. Further lines are indented, as in :func:`print_facts`."""
     lines = _wrap(text, max(WIDTH_MIN, width() - len(_GAP)))

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from stelae.cli.kit.connection import Target
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
-from stelae.cli.kit.terminal_layout import bytes_text, counted, print_facts, print_fitted
+from stelae.cli.kit.terminal_layout import bytes_text, print_facts, print_fitted
+from stelae.client.counted import counted
 from stelae.spi.errors import CallerError
 from stelae_spark_sink import option_values
 from stelae_spark_sink.backup import functions

@@ -17,9 +17,9 @@ from stelae.cli.kit.connection import Target, connected, split, table_name
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.progress import RowsProgress
-from stelae.cli.kit.terminal_layout import counted
 from stelae.client import AsyncTable
 from stelae.client.column_types import stored_type
+from stelae.client.counted import counted
 from stelae.client.locations import NoSuchTable
 from stelae.client.row_input import unknown_columns
 from stelae.spi.errors import CallerError

@@ -16,7 +16,7 @@ from stelae.cli.kit.connection import Target, connected, table_name
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.progress import RowsProgress
-from stelae.cli.kit.terminal_layout import counted
+from stelae.client.counted import counted
 from stelae.client.times import At, hybrid
 from stelae.spi.errors import CallerError
 from stelae_transfer.commands.row_output import Output, run_printing

@@ -10,7 +10,7 @@ from typing import Any
 from stelae.cli.kit.connection import Target, connected
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note
-from stelae.cli.kit.terminal_layout import counted
+from stelae.client.counted import counted
 from stelae_transfer.commands.row_output import Output, run_printing
 from stelae_transfer.commands.run_scan import read_at
 from stelae_transfer.sql import Query, prepare
