@@ -140,15 +140,38 @@ class EngineState:
             data = file.pread(segment.end - segment.start, segment.start)
         return index_by_scan(data, segment.start, segment.nonce)
 
-    def note_damage(self, log: SharedTabletLog, index: int, error: Corrupt) -> StelaeError:
-        """Record damage at an index that was read, unless the log no longer has the index; return the error."""
+    def note_damage(
+        self, log: SharedTabletLog, index: int, error: Corrupt, segment: SharedSegment, offset: int | None = None
+    ) -> None:
+        """Record damage that a reader met, if the log still has the entry of an index where it was read.
+
+        Return if it has not, and the caller must look the entry up again. It may have been replaced, collected or moved
+        meanwhile.
+
+        Args:
+            segment: where the entry was read.
+            offset: of its record; ``None`` if that is not known.
+
+        Raises:
+            Corrupt: the log ends before the entry now.
+        """
         with self.lock:
-            if log.base.index < index <= log.last.index:
-                last_good = log.op_id_at(index - 1)
-                log.note_damage(error.path, error.offset or 0, error.fact, last_good)
-                self.retain_all()
-                self.dirty.pop(log.name, None)
-            return log.corrupt() or past_the_end(log, index)
+            if not _is_still_there(log, index, segment, offset):
+                return
+            log.note_damage(error.path, error.offset or 0, error.fact, log.op_id_at(index - 1))
+            self.retain_all()
+            self.dirty.pop(log.name, None)
+        raise error
+
+
+def _is_still_there(log: SharedTabletLog, index: int, segment: SharedSegment, offset: int | None) -> bool:
+    """Say whether the entry of an index is where a reader found it. The caller holds the lock."""
+    if not log.base.index < index <= log.last.index or log.extent_of(index).segment is not segment:
+        return False
+    if offset is None or segment.index is None:
+        return True
+    spans = segment.index.spans(log.number, index, index + 1, 0)
+    return spans is None or spans.offsets[0] == offset
 
 
 def unknown_log(name: LogId) -> CallerError:

@@ -68,8 +68,8 @@ def read_from(
         except FileNotFoundError:
             check_removed(state, log, piece.segment, first)
         except Corrupt as error:
-            index = _index_at(piece, error.offset)
-            raise state.note_damage(log, index, error) from error
+            at = _position_of(piece, error.offset)
+            state.note_damage(log, first + at, error, piece.segment, piece.spans.offsets[at])
 
 
 def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_max: int, least: int = 1) -> SharedRead:
@@ -93,8 +93,8 @@ def find(state: EngineState, log: SharedTabletLog, first: int, end: int, bytes_m
                     return SharedRead(segment, log.number, first, spans)
         if index is not None:
             fact = f"segment {segment.number} does not have entry {first}"
-            error = Corrupt(fact, path=segment.path, offset=segment.start)
-            raise state.note_damage(log, first, error) from error
+            state.note_damage(log, first, Corrupt(fact, path=segment.path, offset=segment.start), segment)
+            continue
         try:
             state.load(segment)
         except FileNotFoundError:
@@ -126,9 +126,8 @@ def _batches(spans: RecordSpans) -> Iterator[tuple[int, int, int]]:
     yield first, len(offsets), end
 
 
-def _index_at(piece: SharedRead, offset: int | None) -> int:
-    at = (number for number, found in enumerate(piece.spans.offsets) if found == offset)
-    return piece.first + next(at, 0)
+def _position_of(piece: SharedRead, offset: int | None) -> int:
+    return next((at for at, found in enumerate(piece.spans.offsets) if found == offset), 0)
 
 
 def check_removed(state: EngineState, log: SharedTabletLog, segment: SharedSegment, first: int) -> None:
@@ -137,9 +136,4 @@ def check_removed(state: EngineState, log: SharedTabletLog, segment: SharedSegme
     Raises:
         Corrupt: the log still needs the segment for the entry at ``first``.
     """
-    with state.lock:
-        held = log.base.index < first <= log.last.index
-        needed = held and log.extent_of(first).segment is segment
-    if needed:
-        error = Corrupt("the segment is missing", path=segment.path, offset=0)
-        raise state.note_damage(log, first, error) from error
+    state.note_damage(log, first, Corrupt("the segment is missing", path=segment.path, offset=0), segment)

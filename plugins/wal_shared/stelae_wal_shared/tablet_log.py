@@ -159,10 +159,8 @@ class SharedTabletLog:
         self.extents = _joined(moved)
 
     def release(self) -> None:
-        """Give up all extents."""
-        for extent in self.extents:
-            extent.segment.live -= extent.end - extent.first
-        self.extents = []
+        """Give up all entries. A reader that still has the log finds none."""
+        self.void(self.base.index + 1)
 
     def fail_at_durable(self, failed: Failed) -> None:
         """Take no more appends, and show only what is durable."""
