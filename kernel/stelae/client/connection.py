@@ -12,6 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -78,8 +79,9 @@ class Connection:
     def __init__(self, messenger: Messenger, turns: ClientTurns, greeting: Greeting) -> None:
         self._messenger = messenger
         self._turns = turns
-        self._tablets: list[ConnectedTablet] = []
-        self._lookups: list[LookupQueue] = []
+        # Weak: a writer or queue without a user may go. One with work that waits is held by its calls and timers.
+        self._writers: WeakSet[TabletWriter] = WeakSet()
+        self._lookups: WeakSet[LookupQueue] = WeakSet()
         self.member_lookup = MemberLookup(self)
         self._greeting = greeting
         self.rng = random.Random(secrets.randbits(64))
@@ -154,9 +156,7 @@ class Connection:
         leader = self.member_lookup.tracker(tablet_id, described.members)
         if described.leader is not None:
             leader.refused_by(leader.current, described.leader)
-        found = ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
-        self._tablets.append(found)
-        return found
+        return ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
 
     def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
         """Keep links to nodes, at these addresses. ``Unavailable``: the client is closed."""
@@ -221,9 +221,7 @@ class Connection:
         deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
         await self.ask_any(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
-        changed = ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
-        self._tablets.append(changed)
-        return changed
+        return ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
 
     async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
         """Ask the leader of a tablet to transfer its leadership. Writes wait for at most one election timeout.
@@ -263,9 +261,9 @@ class Connection:
         A second call has no effect."""
         self.closed = True
         self.member_lookup.close()
-        for tablet in self._tablets:
-            tablet.close()
-        for lookups in self._lookups:
+        for writer in list(self._writers):
+            writer.close(_closed())
+        for lookups in list(self._lookups):
             lookups.close(_closed())
         self._messenger.close()
 
@@ -328,12 +326,13 @@ class Connection:
 
     def lookups(self, tablet_id: TabletId, schema: Schema) -> LookupQueue:
         """Return a new queue of lookups of a tablet. It is closed with the connection."""
-        self._lookups.append(LookupQueue(self, self._turns.defer, tablet_id, schema))
-        return self._lookups[-1]
+        made = LookupQueue(self, self._turns.defer, tablet_id, schema)
+        self._lookups.add(made)
+        return made
 
     def _writer(self, tablet_id: TabletId, schema: Schema, leader: LeaderTracker) -> TabletWriter:
         self.check_open()  # ``close`` may have come while the tablet was looked up.
-        return TabletWriter(
+        made = TabletWriter(
             self._messenger,
             leader,
             tablet_id=tablet_id,
@@ -343,6 +342,8 @@ class Connection:
             rng=self.rng,
             defer=self._turns.defer,
         )
+        self._writers.add(made)
+        return made
 
 
 class ConnectedTablet:
@@ -459,10 +460,6 @@ class ConnectedTablet:
             if limit is not None and limit <= 0:
                 return
             asked = msgspec.structs.replace(asked, after=page.after, limit=limit)
-
-    def close(self) -> None:
-        """End every write without an outcome with an error."""
-        self._writer.close(_closed())
 
 
 def _ordered(spec: ScanSpec) -> ScanSpec:

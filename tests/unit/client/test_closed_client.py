@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,14 +15,20 @@ from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.locations import TableLocation, TabletLocation
+from stelae.client.lookup_queue import LookupQueue
 from stelae.client.masters import AsyncMasters
+from stelae.client.nearness import Nearness
+from stelae.client.spread_tablet import SpreadTablet
 from stelae.client.table import AsyncTable
+from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
 from stelae.partition.schema import PartitionSchema
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import ScanSpec
+from stelae.spi.write import OpKind
 from stelae.wire.messenger import Response
+from tests.tablet_rows import write_to
 from tests.unit.client.tablets import one_column
 
 NODE, ADDRESS, TABLET = NodeId("1" * 32), "127.0.0.1:1", TabletId("t")
@@ -69,7 +76,6 @@ class World:
         self.catalog = CatalogClient(self.connection, LeaderTracker([NODE]))
         self.tracker = self.connection.member_lookup.tracker(TABLET, [(NODE, ADDRESS)])
         self.tablet = ConnectedTablet(self.connection, TABLET, SCHEMA, self.tracker)
-        self.connection._tablets.append(self.tablet)
 
 
 CALLS: dict[str, Callable[[World], Awaitable[object]]] = {
@@ -135,3 +141,38 @@ def test_rows_that_a_closed_client_did_not_send_are_not_of_unknown_outcome() -> 
         assert [(f.code, f.reason) for f in result.failures] == [("UNAVAILABLE", "the client is closed")]
 
     run(story)
+
+
+def test_a_write_that_waits_ends_with_its_client_though_nobody_keeps_its_tablet() -> None:
+    async def story(world: World) -> None:
+        waiting = write_to(world.tablet, OpKind.INSERT, [(1, 2.5)])
+        looked_up = world.connection.lookups(TABLET, SCHEMA).add([b"key"], None, TIMEOUT_S, lambda: world.tracker)
+        while len(world.network.calls) < 2:
+            await asyncio.sleep(0)
+        del world.tablet
+        gc.collect()
+        await world.client.close()
+        for future in (waiting, looked_up):
+            with pytest.raises(Unavailable, match=r"^the client is closed$"):
+                await future
+
+    run(story)
+
+
+def test_tables_that_are_opened_again_and_again_take_no_more_memory() -> None:
+    """Each one left a writer and a queue of lookups with the connection, 8 KB, until the client was closed."""
+
+    async def story(world: World) -> None:
+        connection, before = world.connection, writers_and_queues()
+        for _ in range(200):
+            tablet = ConnectedTablet(connection, TABLET, SCHEMA, world.tracker)
+            kept = SpreadTablet(tablet, connection, Nearness("", {}, set()))
+        assert writers_and_queues() == (before[0] + 1, before[1] + 1), f"those of {kept} alone"
+
+    run(story)
+
+
+def writers_and_queues() -> tuple[int, int]:
+    gc.collect()
+    found = [type(one) for one in gc.get_objects()]
+    return found.count(TabletWriter), found.count(LookupQueue)
