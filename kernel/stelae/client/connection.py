@@ -52,7 +52,7 @@ from stelae.protocol.tablet_messages import (
     TransferRequest,
 )
 from stelae.rows.operations import Operation
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
@@ -64,7 +64,11 @@ from stelae.wire.settings import WireSettings
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 CALL_MS = 2_000
-"""Deadline of one request to a node, in milliseconds."""
+"""Deadline of one request to a node, in milliseconds, or of the first attempt of one that is repeated."""
+
+ATTEMPT_MS_MAX = 300_000
+"""The longest deadline of one attempt, in milliseconds. Each attempt without an answer doubles that of the next one: a
+page of a busy node may take longer than ``CALL_MS``, and would then be read again and again in vain."""
 
 TRANSFER_MS = 30_000
 """Deadline of a transfer of leadership, in milliseconds."""
@@ -296,17 +300,22 @@ class Connection:
         loop = asyncio.get_running_loop()
         without_tablet: set[NodeId] = set()
         problems: dict[NodeId, StelaeError] = {}
+        attempt_ms = CALL_MS
         while True:
             self.check_open()
             node = tracker.current
+            left_ms = max(CALL_MS, int((deadline - loop.time()) * 1000))
             try:
-                answer = await self._messenger.call(node, kind, [body], deadline_ms=CALL_MS, lane=lane)
+                call = self._messenger.call(node, kind, [body], deadline_ms=min(attempt_ms, left_ms), lane=lane)
+                answer = await call
                 tracker.served()
                 return answer
             except StelaeError as error:
                 self.check_open()
                 pause = pause_after(error, tracker, node, without_tablet)
                 problems[node] = error
+                if isinstance(error, DeadlineExceeded):
+                    attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
             if loop.time() >= deadline:
                 reasons = "; ".join(dict.fromkeys(map(str, problems.values())))
                 raise Unavailable(f"no node could serve {kind} in time: {reasons}")

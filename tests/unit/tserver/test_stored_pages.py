@@ -180,7 +180,7 @@ def test_one_cursor_serves_all_pages_whatever_they_hold(monkeypatch: pytest.Monk
     while more:
         asked = ScanRequest(TabletId("t"), reading.spec, AT, 10, file=reading.client.file)
         answers: list[Any] = []
-        served.read(NodeId("me"), replica.store, asked, AT, answers.append)
+        served.read(NodeId("me"), replica.store, asked, AT, answers.append, lambda: True)
         more = reading.take(answers[0])
     assert (reading.rows, len(opened)) == (EXPECTED, 1)
     assert 0 < reading.stored < 100

@@ -8,14 +8,19 @@ receives one page while the server reads the next.
 An open scan serves only the request that a client forms from the page before: same sender, tablet, snapshot, columns,
 filters, remaining limit and known file, behind that page's last key. Any other request opens its own cursor. A cursor
 shows its snapshot whatever is applied, compacted or deleted meanwhile (contract of stores, 4). An open scan is not used
-for another store, as after a restart of the replica, nor under another schema."""
+for another store, as after a restart of the replica, nor under another schema.
+
+A client that waits too long gives its request up and repeats it. A read whose request was given up before a thread came
+to it is skipped. If the request is repeated while its page waits for a thread or is read, it takes the place of the one
+before; if it is repeated soon after, the page is there. This needs the snapshot in the request: a linearizable read
+chooses a new one each time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from stelae.host.node import Node
 from stelae.host.ports import Timer
@@ -39,10 +44,21 @@ ReaderOf: TypeAlias = Callable[[TabletStore, ScanRequest, int], PageSource]
 """Returns the reader of a store at a hybrid timestamp, beginning with the page of a request."""
 
 
-class _OpenScan:
-    """A scan between two pages.
+class _Waiter(NamedTuple):
+    """A request that waits for its page."""
 
-    ``ahead`` has the next page once it is read. ``waiter`` gets the page instead if a client has asked for it first."""
+    sender: NodeId
+    asked: ScanRequest
+    at: int
+    done: Done
+    is_open: Callable[[], bool]  #: Returns whether its client still waits. Any thread may call it.
+
+
+class _OpenScan:
+    """A scan between two pages, or whose next page a client waits for.
+
+    ``ahead`` has the next page once it is read. ``waiter`` gets the page instead if a client has asked for it first.
+    ``key`` is that of the request for the next page."""
 
     __slots__ = ("ahead", "dropped", "key", "number", "reader", "timer", "waiter")
 
@@ -50,10 +66,16 @@ class _OpenScan:
         self.number = number
         self.reader = reader
         self.ahead: Frames | None = None
-        self.waiter: Done | None = None
+        self.waiter: _Waiter | None = None
         self.timer: Timer | None = None
         self.key = b""
         self.dropped = False
+
+    def next(self) -> Frames | None:
+        """Read the next page; ``None``: it was not read, because no client wants it any more. Blocks."""
+        waiter = self.waiter
+        is_wanted = not self.dropped if waiter is None else waiter.is_open()
+        return self.reader.next() if is_wanted else None
 
 
 class OpenScans:
@@ -69,39 +91,56 @@ class OpenScans:
         self._reader_of = reader_of
         self._numbers = count()
         self._open: dict[bytes, _OpenScan] = {}  #: By the request for the next page, oldest first.
+        self._awaited: dict[bytes, _OpenScan] = {}  #: Those with a waiter, by its request.
 
-    def read(self, sender: NodeId, store: TabletStore, asked: ScanRequest, at: int, done: Done) -> None:
-        """Read a page, and give ``done`` its frames or the error.
+    def read(
+        self, sender: NodeId, store: TabletStore, asked: ScanRequest, at: int, done: Done, is_open: Callable[[], bool]
+    ) -> None:
+        """Read a page, and give ``done`` its frames or the error. It is not called if the client gives up before.
 
         Args:
             sender: the node that asks.
             store: the store of the replica that serves the page.
             asked: the request; its ``rows_max`` is in range.
             at: hybrid timestamp at which the replica may serve the page.
+            done: gets the page.
+            is_open: returns whether the client still waits. It is called on the threads of the pool, too.
         """
-        scan = self._take(_key(sender, asked, asked.spec, at, asked.file))
+        key, waiter = _key(sender, asked, asked.spec, at, asked.file), _Waiter(sender, asked, at, done, is_open)
+        scan = self._given_up(key) or self._take(key)
         if scan is not None and not scan.reader.serves(store):
             self._drop(scan)
             scan = None
-        deliver = partial(self._deliver, sender, asked, at, done)
         if scan is None:
             scan = _OpenScan(next(self._numbers), self._reader_of(store, asked, at))
-            scan.waiter = partial(deliver, scan)
+            self._wait(key, scan, waiter)
             self._read_next(scan)
         elif scan.ahead is None:
-            scan.waiter = partial(deliver, scan)
+            self._wait(key, scan, waiter)
         else:
             ahead, scan.ahead = scan.ahead, None
-            deliver(scan, ahead)
+            self._deliver(waiter, scan, ahead)
 
     def stop(self) -> None:
         """Close all scans."""
         while self._open:
             self._drop(self._open.pop(next(iter(self._open))))
 
-    def _deliver(
-        self, sender: NodeId, asked: ScanRequest, at: int, done: Done, scan: _OpenScan, found: Frames | Exception
-    ) -> None:
+    def _wait(self, key: bytes, scan: _OpenScan, waiter: _Waiter) -> None:
+        scan.key, scan.waiter = key, waiter
+        self._awaited.setdefault(key, scan)  # Of two equal requests that are both open, one can be repeated.
+
+    def _given_up(self, key: bytes) -> _OpenScan | None:
+        """Return the scan whose page is under way for an equal request that was given up, without that request."""
+        scan = self._awaited.get(key)
+        if scan is None or (scan.waiter is not None and scan.waiter.is_open()):
+            return None
+        del self._awaited[key]
+        scan.waiter = None
+        return scan
+
+    def _deliver(self, waiter: _Waiter, scan: _OpenScan, found: Frames | Exception) -> None:
+        sender, asked, at, done, _ = waiter
         done(found)
         if isinstance(found, Exception) or not scan.reader.more:
             scan.reader.close()
@@ -110,12 +149,12 @@ class OpenScans:
         self._read_next(scan)
 
     def _read_next(self, scan: _OpenScan) -> None:
-        self._node.scans.run(f"scan/{scan.number}", scan.reader.next, partial(self._arrived, scan))
+        self._node.scans.run(f"scan/{scan.number}", scan.next, partial(self._arrived, scan))
 
-    def _arrived(self, scan: _OpenScan, found: Frames | Exception) -> None:
+    def _arrived(self, scan: _OpenScan, found: Frames | Exception | None) -> None:
         waiter, scan.waiter = scan.waiter, None
         if waiter is not None:
-            waiter(found)
+            self._arrived_for(waiter, scan, found)
         elif scan.dropped:
             scan.reader.close()
         elif isinstance(found, Exception):
@@ -124,6 +163,23 @@ class OpenScans:
             scan.reader.close()
         else:
             scan.ahead = found
+
+    def _arrived_for(self, waiter: _Waiter, scan: _OpenScan, found: Frames | Exception | None) -> None:
+        if self._awaited.get(scan.key) is scan:
+            del self._awaited[scan.key]
+        if isinstance(found, Exception):
+            self._deliver(waiter, scan, found)  # Also if it was given up: damage must be noted.
+        elif not waiter.is_open():
+            if found is not None and waiter.asked.at is not None:
+                scan.ahead = found
+                self._keep(scan.key, scan)
+            else:
+                scan.reader.close()
+        elif found is None:  # It was repeated after the thread had skipped it.
+            self._wait(scan.key, scan, waiter)
+            self._read_next(scan)
+        else:
+            self._deliver(waiter, scan, found)
 
     def _keep(self, key: bytes, scan: _OpenScan) -> None:
         same = self._take(key)

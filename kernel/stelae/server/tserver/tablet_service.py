@@ -157,7 +157,7 @@ class TabletService:
             metrics.count("scan_bytes", sum(map(len, found)))
             request.reply(found)
 
-        self._open_scans.read(request.sender, replica.applier.store, scan, at, done)
+        self._open_scans.read(request.sender, replica.applier.store, scan, at, done, lambda: request.open)
 
     # -- lookups ---------------------------------------------------------------------------------
 
