@@ -2,11 +2,16 @@
 
 The frames of a packet are: the envelope; one frame that contains all body frames shorter than ``PACK_BELOW`` bytes, one
 after the other; and the longer body frames. A frame costs about a microsecond on each side, and a small write has one
-body frame. Packing small frames together makes it cheap to send many messages in one packet."""
+body frame. Packing small frames together makes it cheap to send many messages in one packet.
+
+A receiver drops a packet whose envelope is above ``header_bytes_max``, with all its messages. So a packet takes no more
+messages once its envelope may have half of that."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import orjson
 
 from stelae.spi.errors import TooLarge
 from stelae.spi.services import Buffer
@@ -17,20 +22,26 @@ from stelae.wire.settings import FRAMES_MAX, MESSAGE_COST, PACKET_MESSAGES_MAX, 
 
 #: Body frames shorter than this many bytes are packed into one frame. A part of the protocol version.
 PACK_BELOW: Final = 16 << 10
+#: The most bytes that a message adds to the envelope, besides its fields, with ids of the lengths that peers accept.
+MESSAGE_HEADER_BYTES: Final = 256
+#: The most bytes that the length of a body frame adds to the envelope.
+LENGTH_HEADER_BYTES: Final = 12
 #: Frames of a packet that are not body frames: the envelope, the packed frame, and two in reserve.
 SPARE_FRAMES: Final = 4
 
 
 class Packet:
-    """The messages that will be sent as one ZeroMQ message. ``cost`` is in credit bytes, ``size`` in body bytes."""
+    """The messages that will be sent as one ZeroMQ message. ``cost`` is in credit bytes, ``size`` in body bytes.
 
-    __slots__ = ("cost", "large", "messages", "packed", "size")
+    The envelope has at most ``header_size`` bytes of messages."""
+
+    __slots__ = ("cost", "header_size", "large", "messages", "packed", "size")
 
     def __init__(self) -> None:
         self.messages: list[EncodedMessage] = []
         self.packed: list[Buffer] = []
         self.large: list[Buffer] = []
-        self.cost = self.size = 0
+        self.cost = self.size = self.header_size = 0
 
     def body(self) -> list[Buffer]:
         """Return the frames that follow the envelope."""
@@ -40,12 +51,13 @@ class Packet:
 class Outbox:
     """Collects the messages for one destination into packets, in order."""
 
-    __slots__ = ("_filled", "_full_bytes", "_large_max", "_messages_max", "_packets", "cost")
+    __slots__ = ("_filled", "_full_bytes", "_header_max", "_large_max", "_messages_max", "_packets", "cost")
 
     def __init__(self, settings: WireSettings, filled: Callable[[], None]) -> None:
         """``filled`` is called after each message that is added."""
         self._full_bytes, self._messages_max = settings.packet_bytes, settings.packet_messages_max
         self._large_max = settings.frames_max - SPARE_FRAMES
+        self._header_max = settings.header_bytes_max // 2
         self._filled = filled
         self._packets: deque[Packet] = deque()
         self.cost = 0
@@ -62,14 +74,19 @@ class Outbox:
     ) -> None:
         """Add a message to the newest packet, or to a new one if that is full."""
         packet = self._packets[-1] if self._packets else None
+        header = MESSAGE_HEADER_BYTES + LENGTH_HEADER_BYTES * len(lengths)
+        if fields:
+            header += len(orjson.dumps(fields))  # Rare, and short: those of errors and hellos.
         if (
             packet is None
             or packet.size >= self._full_bytes
+            or packet.header_size + header > self._header_max
             or len(packet.messages) >= self._messages_max
             or len(packet.large) + len(frames) > self._large_max
         ):
             packet = Packet()
             self._packets.append(packet)
+        packet.header_size += header
         packet.messages.append((kind, request_id, deadline_ms, trace_id, fields, lengths))
         cost = 0 if kind in MessageKind.CREDIT_FREE else MESSAGE_COST
         for frame, length in zip(frames, lengths, strict=True):

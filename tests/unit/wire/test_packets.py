@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stelae.wire.envelope import Message, MessageKind
-from stelae.wire.packets import PACK_BELOW, SPARE_FRAMES, Outbox, Packet, frame_length, unpack
-from stelae.wire.refusals import Malformed
-from stelae.wire.settings import MESSAGE_COST, WireSettings
+from stelae.wire.envelope import Message, MessageKind, encode_envelope
+from stelae.wire.packets import PACK_BELOW, SPARE_FRAMES, Outbox, Packet, frame_length, read_packet, unpack
+from stelae.wire.refusals import Malformed, RemoteError, error_fields
+from stelae.wire.settings import INTEGER_MAX, MESSAGE_COST, WireSettings
+from tests.unit.wire.worlds import identity
 
 LENGTHS = st.one_of(st.integers(0, 60), st.sampled_from([PACK_BELOW - 1, PACK_BELOW, PACK_BELOW + 1]))
+ME = identity(1)
 BODIES = st.lists(st.lists(LENGTHS, max_size=4), max_size=12)
 
 
@@ -110,3 +112,37 @@ def test_what_keeps_a_link_going_costs_no_credit_and_may_have_no_body() -> None:
 
 def test_the_length_of_a_view_is_in_bytes() -> None:
     assert frame_length(memoryview(bytes(16)).cast("Q")) == 16
+
+
+@pytest.mark.parametrize("text", ["x" * 2000, "\u0001" * 2000, "\N{SNOWMAN}" * 2000], ids=["plain", "escaped", "wide"])
+def test_refusals_with_long_texts_are_divided_among_envelopes_that_a_receiver_accepts(text: str) -> None:
+    """The refusals of one turn were one packet of 2 MB of envelope, which the receiver dropped: all of 1024 calls ended
+    at their deadlines."""
+    settings = WireSettings()
+    box = Outbox(settings, lambda: None)
+    fields = error_fields(RemoteError("NO_SUCH_TABLET", text))
+    for number in range(settings.packet_messages_max):
+        box.add(MessageKind.ERROR, number + 1, fields=fields)
+    check_envelopes(box, settings.packet_messages_max, settings)
+
+
+@pytest.mark.parametrize("length", [0, 999])
+def test_many_small_frames_are_divided_among_envelopes_that_a_receiver_accepts(length: int) -> None:
+    settings = WireSettings(packet_bytes=64 << 20)
+    box, frame, count = Outbox(settings, lambda: None), bytes(length), 1000
+    for number in range(200):
+        box.add("k" * 64, INTEGER_MAX - number, INTEGER_MAX, "t" * 64, None, [frame] * count, [length] * count)
+    check_envelopes(box, 200, settings)
+
+
+def check_envelopes(box: Outbox, messages: int, settings: WireSettings) -> None:
+    """Each packet passes the checks of a receiver, and together they have all messages."""
+    packets = take_all(box)
+    found = 0
+    for packet in packets:
+        header = encode_envelope(
+            ME, recipient="r" * 32, incarnation="i" * 16, timestamp=1, credit=1, messages=packet.messages
+        )
+        assert len(orjson.dumps(packet.messages)) <= packet.header_size
+        found += len(read_packet([header], settings).messages)
+    assert found == messages and len(packets) < 20

@@ -4,7 +4,7 @@ replicas."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -60,6 +60,9 @@ from stelae.wire.requests import Request
 from stelae.wire.settings import Lane
 
 log = logging.getLogger(__name__)
+
+TABLETS_SHOWN_MAX = 5
+"""The most tablets in the text of ``NoSuchTablet``."""
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
@@ -294,8 +297,14 @@ def replica_of(node: Node, tablet_id: TabletId) -> Replica:
         raise Unavailable(f"the replica has failed: {failure}")
     if isinstance(node.tablets, TabletLoader) and tablet_id in node.tablets.delayed:
         raise Unavailable(f"tablet {tablet_id} is not created yet: {node.tablets.delayed[tablet_id]}")
-    known = ", ".join(sorted(node.replicas)) or "none"
-    raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {known}")
+    raise NoSuchTablet(f"no tablet {tablet_id[:80]!r} on this node; it has: {_some(node.replicas)}")
+
+
+def _some(tablets: Collection[TabletId]) -> str:
+    """Return the first tablets by name, for a text that is sent to many clients: a node may have thousands."""
+    more = len(tablets) - TABLETS_SHOWN_MAX
+    shown = [*sorted(tablets)[:TABLETS_SHOWN_MAX], *([f"and {more} more"] if more > 0 else [])]
+    return ", ".join(shown) or "none"
 
 
 def _refuse(request: Request, error: Exception, replica: Replica) -> None:
