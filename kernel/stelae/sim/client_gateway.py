@@ -139,7 +139,7 @@ class ClientGateway:
             sim_node = self._nodes[node]
             if sim_node.running is not None:
                 asked = decode(data, LookupRequest)
-                sim_node.running.lookups.look_up(replica, asked, partial(done, sim_node.view.floor))
+                sim_node.running.lookups.look_up(replica, asked, partial(done, sim_node.view.floor), lambda: True)
 
         self._ask(client, node, "lookup", serve, partial(done, 0))
 

@@ -87,6 +87,7 @@ class Asker:
     def __init__(self, node: Node, replica: Any) -> None:
         self.node, self.replica = node, replica
         self.answers: list[Any] = []
+        self.given_up: set[int] = set()
 
     def ask(self, *keys: int, at: int | None = None, version: int = SCHEMA.version) -> None:
         asked = LookupRequest(T, tuple([encode_key(SCHEMA, (key,)) for key in keys]), version, at)
@@ -97,7 +98,7 @@ class Asker:
             assert self.answers[place] is None, "answered twice"
             self.answers[place] = found if isinstance(found, Exception) else decode(found, LookupReply)
 
-        self.node.lookups.look_up(self.replica, asked, done)
+        self.node.lookups.look_up(self.replica, asked, done, lambda: place not in self.given_up)
 
     @property
     def rows(self) -> list[Any]:
@@ -146,6 +147,22 @@ def test_what_needs_the_disk_is_one_piece_of_work_for_all_requests_of_a_read_ind
     node.end_turn()
     replica.confirm()
     assert asker.rows[3] == [(4, "a", 2)] and not node.works
+
+
+def test_a_request_that_is_given_up_before_its_turn_is_not_read() -> None:
+    node, replica = Node(), with_rows()
+    asker = Asker(node, replica)
+    asker.ask(2)
+    asker.ask(300)
+    node.end_turn()
+    replica.confirm()
+    asker.given_up.add(0)
+    node.work()
+    assert asker.rows == [None, [(300, "a", 150)]]
+    asker.ask(4)
+    node.end_turn()
+    replica.confirm()
+    assert node.works, "the block of the keys 2 and 4 was not read"
 
 
 def test_a_settled_time_needs_no_message_and_a_later_one_a_majority() -> None:

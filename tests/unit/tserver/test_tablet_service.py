@@ -1,4 +1,4 @@
-"""The service of tablets: which replica it finds for a request."""
+"""The service of tablets: which replica it finds for a request, and what it does not read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.server.tserver.tablet_service import replica_of
+from stelae.protocol.codec import encode
+from stelae.protocol.tablet_messages import SPLIT_BYTES_MIN, ChecksumRequest, NoSuchTablet, SplitKeysRequest
+from stelae.server.tserver.tablet_service import TabletService, replica_of
 from stelae.spi.ids import TabletId
 
 
@@ -22,3 +23,28 @@ def test_the_refusal_of_an_unknown_tablet_names_a_few_tablets_of_the_node(count:
     with pytest.raises(NoSuchTablet) as caught:
         replica_of(node, TabletId("x"))
     assert str(caught.value) == f"no tablet 'x' on this node; it has: {shown}"
+
+
+@pytest.mark.parametrize(
+    ("handler", "asked"),
+    [
+        (TabletService._checksum, ChecksumRequest(TabletId("t"), None)),
+        (TabletService._split_keys, SplitKeysRequest(TabletId("t"), SPLIT_BYTES_MIN, None, None)),
+    ],
+    ids=["checksum", "split keys"],
+)
+def test_a_read_that_is_given_up_before_its_turn_is_skipped(handler: Any, asked: Any) -> None:
+    works: list[tuple[Any, Any]] = []
+    store = SimpleNamespace(checksum=None, split_keys=None)
+    applier = SimpleNamespace(store=store, applied=1, timestamp=10)
+    node: Any = SimpleNamespace(
+        metrics=SimpleNamespace(histogram=lambda _name: None),
+        replicas={TabletId("t"): SimpleNamespace(applier=applier, log_only=False)},
+        scans=SimpleNamespace(run=lambda _key, work, done: works.append((work, done))),
+    )
+    load: Any = None
+    request: Any = SimpleNamespace(body=[encode(asked)], kind="", open=True)
+    handler(TabletService(node, load), request)
+    request.open = False
+    ((work, done),) = works
+    done(work())

@@ -2,7 +2,8 @@
 
 The requests for the latest rows of one replica in one turn of the loop share one read index. It is asked for at the end
 of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop. What needs the disk
-goes to the pool for scans, in one piece for all requests that were answered by the same read index."""
+goes to the pool for scans, in one piece for all requests that were answered by the same read index. Requests that were
+given up before a thread comes to them are not read."""
 
 from __future__ import annotations
 
@@ -46,6 +47,7 @@ class _Lookup(NamedTuple):
 
     asked: LookupRequest
     done: Done
+    is_open: Callable[[], bool]  #: Returns whether its client still waits. Any thread may call it.
 
 
 class _Rest(NamedTuple):
@@ -67,9 +69,12 @@ class Lookups:
         self._waiting: dict[Replica, list[_Lookup]] = {}
         self._numbers = count()
 
-    def look_up(self, replica: Replica, asked: LookupRequest, done: Done) -> None:
-        """Look up the keys of a request in a replica that has rows. ``done`` is called once, now or later."""
-        lookup = _Lookup(asked, done)
+    def look_up(self, replica: Replica, asked: LookupRequest, done: Done, is_open: Callable[[], bool]) -> None:
+        """Look up the keys of a request in a replica that has rows. ``done`` is called once, now or later.
+
+        It is not called if the client gives up before. ``is_open`` returns whether the client still waits; it is called
+        on the threads of the pool."""
+        lookup = _Lookup(asked, done, is_open)
         if asked.at is not None:
             scan = ScanRequest(asked.tablet_id, ScanSpec(), asked.at)
             choose_time(self._node, replica, scan, partial(self._read, replica, [lookup]))
@@ -107,10 +112,13 @@ class Lookups:
             self._node.scans.run(f"lookup/{next(self._numbers)}", work, partial(_deliver, replica, rest))
 
 
-def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes | Exception]:
-    """Return the answer or the error of each request. Blocks."""
-    answers: list[bytes | Exception] = []
+def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes | Exception | None]:
+    """Return the answer or the error of each request; ``None``: it was given up. Blocks."""
+    answers: list[bytes | Exception | None] = []
     for lookup, found in rest:
+        if not lookup.is_open():
+            answers.append(None)
+            continue
         try:
             answers.append(encode_found(lookup.asked, _completed(store, lookup.asked.keys, found, at)))
         except Exception as error:
@@ -130,11 +138,13 @@ def _completed(store: TabletStore, keys: Sequence[bytes], found: FoundRows, at: 
     return store.lookup(keys, at)
 
 
-def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception] | Exception) -> None:
+def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception | None] | Exception) -> None:
     if replica.state in _NOT_SERVING:
         answers = _stopped(replica)
     for number, one in enumerate(rest):
-        one.lookup.done(answers if isinstance(answers, Exception) else answers[number])
+        answer = answers if isinstance(answers, Exception) else answers[number]
+        if answer is not None:
+            one.lookup.done(answer)
 
 
 def _stopped(replica: Replica) -> Unavailable:

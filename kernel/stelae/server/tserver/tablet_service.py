@@ -65,6 +65,7 @@ TABLETS_SHOWN_MAX = 5
 """The most tablets in the text of ``NoSuchTablet``."""
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
+_Found = TypeVar("_Found")
 
 
 class TabletService:
@@ -184,7 +185,7 @@ class TabletService:
             else:
                 request.reply([found])
 
-        self._lookups.look_up(replica, asked, done)
+        self._lookups.look_up(replica, asked, done, lambda: request.open)
 
     # -- state of replicas -----------------------------------------------------------------------
 
@@ -221,7 +222,7 @@ class TabletService:
             else:
                 request.reply([encode(Checksum(result, applied, at))])
 
-        self._node.scans.run(f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+        self._read(request, f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
 
     def _split_keys(self, request: Request) -> None:
         asked = decode(only_frame(request), SplitKeysRequest)
@@ -243,7 +244,18 @@ class TabletService:
             else:
                 request.reply([encode(found)])
 
-        self._node.scans.run(f"split_keys/{asked.tablet_id}", work, done)
+        self._read(request, f"split_keys/{asked.tablet_id}", work, done)
+
+    def _read(
+        self, request: Request, key: str, work: Callable[[], _Found], done: Callable[[_Found | Exception], None]
+    ) -> None:
+        """Read a store on the pool for scans, unless the client gives up before a thread comes to it."""
+
+        def deliver(found: _Found | Exception | None) -> None:
+            if found is not None:
+                done(found)
+
+        self._node.scans.run(key, lambda: work() if request.open else None, deliver)
 
     def _replica(self, tablet_id: TabletId) -> Replica:
         replica = replica_of(self._node, tablet_id)
