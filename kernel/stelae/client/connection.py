@@ -83,7 +83,7 @@ class Connection:
     def __init__(self, messenger: Messenger, turns: ClientTurns, greeting: Greeting) -> None:
         self._messenger = messenger
         self._turns = turns
-        # Weak: a writer or queue that nobody uses may go. One with work that waits is held by its calls and timers.
+        # Weak: a writer or queue without a user may go. One with work that waits is held by its calls and timers.
         self._writers: WeakSet[TabletWriter] = WeakSet()
         self._lookups: WeakSet[LookupQueue] = WeakSet()
         self.member_lookup = MemberLookup(self)

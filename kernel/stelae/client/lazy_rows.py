@@ -25,24 +25,46 @@ def is_lazy(rows: Any) -> bool:
     return not hasattr(rows, "__arrow_c_stream__")  # Arrow itself reads an Arrow stream.
 
 
+def take_rows(rows: Iterator[Any], count: int) -> tuple[list[Any], Exception | None]:
+    """Return the next rows, at most ``count``, and the error that ended the iterator, or ``None``."""
+    taken: list[Any] = []
+    try:
+        for row in islice(rows, count):
+            taken.append(row)  # One by one: if the iterator raises, the rows before are there.
+    except Exception as error:
+        return taken, error
+    return taken, None
+
+
 def lists_of_rows(rows: Iterable[Any]) -> Iterator[Any]:
-    """Yield rows in lists. If the items are Arrow batches, as those of a scan are, yield them in tables."""
+    """Yield rows in lists. If the items are Arrow batches, as those of a scan are, yield them in tables.
+
+    If taking a row raises an error, the rows before are yielded first."""
     remaining = iter(rows)
     for first in remaining:
         if type(first).__module__.partition(".")[0] == "pyarrow" and hasattr(first, "num_rows"):
             yield from _tables(chain([first], remaining))
             return
-        yield [first, *islice(remaining, LIST_ROWS - 1)]
+        listed, problem = take_rows(remaining, LIST_ROWS - 1)
+        yield [first, *listed]
+        if problem is not None:
+            raise problem
 
 
 def _tables(batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     collected: list[Any] = []
-    for batch in batches:
-        collected.append(batch)
-        if sum(one.nbytes for one in collected) >= TABLE_BYTES:
-            yield pa.Table.from_batches(collected)
-            collected = []
+    problem: Exception | None = None
+    try:
+        for batch in batches:
+            collected.append(batch)
+            if sum(one.nbytes for one in collected) >= TABLE_BYTES:
+                yield pa.Table.from_batches(collected)
+                collected = []
+    except Exception as error:
+        problem = error
     if collected:
         yield pa.Table.from_batches(collected)
+    if problem is not None:
+        raise problem

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from numbers import Real
 from typing import Any, NamedTuple
 
 from stelae.client.arrow_fit import Cells, Fitted, fit_array, fit_values
 from stelae.client.failures import FailureTally
 from stelae.client.key_values import is_series
+from stelae.client.lazy_rows import take_rows
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout, Schema
@@ -155,13 +156,19 @@ class RowInput:
 
     def _rows(self, rows: Iterable[Any]) -> Iterator[InputBatch]:
         remaining = iter(rows)
-        while listed := [*islice(remaining, BATCH_ROWS_MAX)]:
+        problem: Exception | None = None
+        while problem is None:
+            listed, problem = take_rows(remaining, BATCH_ROWS_MAX)
+            if not listed:
+                break
             start = self._tally.rows
             numbered = enumerate(listed, start)
             for shape, group in groupby(numbered, key=lambda item: _shape(item[1])):
                 yield from self._equal_rows(shape, [*group])
             # Rows that cannot be read are failures already, but were not counted as rows of the call yet.
             self._tally.rows = start + len(listed)
+        if problem is not None:
+            raise problem  # An error of the caller's iterator. The rows before are yielded.
 
     def _equal_rows(self, shape: Any, numbered: Sequence[tuple[int, Any]]) -> Iterator[InputBatch]:
         """Yield batches of consecutive rows of the same shape."""

@@ -343,6 +343,23 @@ def test_a_stream_that_breaks_off_is_an_error_and_what_came_before_is_written() 
     assert asyncio.run(write()) == [{"id": 1, "value": "a"}]
 
 
+def test_the_rows_before_the_error_of_an_iterator_are_written() -> None:
+    """Those that had been taken for the same batch were lost, though the error came behind them."""
+
+    def broken() -> Iterator[dict[str, Any]]:
+        yield from ({"id": n, "value": 1.5} for n in (1, 2, 2))
+        raise ValueError("no more rows")
+
+    async def write() -> list[int]:
+        table = MemoryTable(one_column("value", "double")).table
+        with pytest.raises(ValueError, match="no more rows") as caught:
+            await table.insert(broken())
+        assert vars(caught.value)["result"].counts == {"ALREADY_PRESENT": 1}
+        return [row["id"] for row in await table.scan(order="key").to_pylist()]
+
+    assert asyncio.run(write()) == [1, 2]
+
+
 def test_the_error_of_a_later_batch_tells_the_rows_that_failed_before_it() -> None:
     """The caller saw only that a column was unknown, and took the row with the present key for written."""
     good, bad = pa.table({"id": [1, 2, 3], "value": [1.0, 2.0, 3.0]}), pa.table({"id": [4], "colour": ["red"]})

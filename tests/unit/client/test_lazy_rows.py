@@ -77,11 +77,11 @@ def test_an_error_of_a_later_list_tells_the_results_of_all_rows_before_it() -> N
 
 
 def test_the_error_of_an_iterator_tells_the_rows_that_failed_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The results of the lists before were lost."""
+    """The results of the lists before were lost, and so were the rows that had been taken for the next list."""
     monkeypatch.setattr(lazy_rows, "LIST_ROWS", 2)
 
     def rows() -> Iterator[dict[str, Any]]:
-        yield from ({"id": n, "value": 1.5} for n in (1, 2, 2, 3))
+        yield from ({"id": n, "value": 1.5} for n in (1, 2, 2, 3, 4))
         raise ValueError("no more rows")
 
     async def opened() -> AsyncTable:
@@ -95,5 +95,19 @@ def test_the_error_of_an_iterator_tells_the_rows_that_failed_before_it(monkeypat
     finally:
         loop_thread.close()
     result: WriteResult = vars(caught.value)["result"]
-    assert (result.rows, [(f.row, f.code) for f in result.failures]) == (4, [(2, "ALREADY_PRESENT")])
-    assert caught.value.__notes__[0].startswith("1 of the 4 rows before were not written, the other 3 are written")
+    assert (result.rows, [(f.row, f.code) for f in result.failures]) == (5, [(2, "ALREADY_PRESENT")])
+    assert caught.value.__notes__[0].startswith("1 of the 5 rows before were not written, the other 4 are written")
+
+
+def test_what_was_taken_from_an_iterator_that_raises_is_not_lost() -> None:
+    batch = pa.record_batch({"id": [1]})
+
+    def broken(item: Any) -> Iterator[Any]:
+        yield from (item, item)
+        raise ValueError("no more rows")
+
+    for item, expected in ((7, [7, 7]), (batch, pa.Table.from_batches([batch, batch]))):
+        taken = lists_of_rows(broken(item))
+        assert next(taken) == expected
+        with pytest.raises(ValueError, match="no more rows"):
+            next(taken)
