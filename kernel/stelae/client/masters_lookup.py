@@ -45,7 +45,7 @@ class MastersLookup:
         asked = [*masters, *[*others[start:], *others[:start]][:SERVERS_MAX]]
         calls = (connection.ask(node, MASTERS, encode(MastersRequest())) for node in asked)
         answers = await asyncio.gather(*calls, return_exceptions=True)
-        views = []
+        views: list[MastersView] = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 continue
@@ -53,8 +53,7 @@ class MastersLookup:
                 views.append(decode(answer.body[0], MastersView))
             except (StelaeError, IndexError):
                 continue
-        found = [view for view in views if view.members]
-        return max(found, key=_rank, default=None)
+        return newest_view(views)
 
     async def view(self, known: Iterable[NodeId], deadline: float) -> MastersView:
         """Return the newest view, and keep links to its masters. ``Unavailable``: no node knew masters in time."""
@@ -72,6 +71,11 @@ class MastersLookup:
         if view is None or view.config is None:
             raise Unavailable("no node could say which masters there are")
         return TabletMembers(members=view.members, leader=view.leader, config=view.config.op_id)
+
+
+def newest_view(views: Iterable[MastersView]) -> MastersView | None:
+    """Return the view with the newest config, of those that know a leader first; ``None`` if none has masters."""
+    return max((view for view in views if view.members), key=_rank, default=None)
 
 
 def _rank(view: MastersView) -> tuple[object, bool]:

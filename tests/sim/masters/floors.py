@@ -56,6 +56,7 @@ OTHERS = {
     "read.answered",
     "read.by_follower",
     "read.by_leader",
+    "read.confirmed",
     "refused.NOT_LEADER",
     "refused.NOT_REPLICATED",
     "refused.OUTCOME_UNKNOWN",
@@ -70,7 +71,42 @@ OTHERS = {
     "unheard.AlterSchema",
 }
 
-FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS
+COMING = {
+    f"masters.{name}"
+    for name in (
+        "add",
+        "added_again",
+        "change_made",
+        "changed_to_one",
+        "changed_while_cut",
+        "changed_while_down",
+        "config_committed",
+        "config_lost",
+        "config_survived",
+        "disk_lost",
+        "emptied_and_started",
+        "followed_by_client",
+        "followed_by_server",
+        "foreign",
+        "refused.CHANGE_NOT_YET",
+        "refused.MEMBER_CHANGE_REFUSED",
+        "refused.NOT_LEADER",
+        "refused.NO_CHANGE",
+        "remove",
+        "removed_comes_back",
+        "removed_runs_on",
+        "replace",
+        "replace_lost",
+        "struck",
+        "told_an_older_list",
+    )
+} | {"read.by_removed_master"}
+"""What happens in runs in which masters come and go. ``emptied_and_started``: under the uuid of a lost disk.
+
+``config_survived``: another leader commits a change of masters, ``config_lost``: it is replaced in a log, and
+``struck``: the master that was asked for a change has crashed."""
+
+FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS | COMING
 
 
 def names_of(result: MastersRunResult) -> frozenset[str]:

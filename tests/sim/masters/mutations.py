@@ -12,8 +12,9 @@ from stelae.protocol.actions import DeleteReplica, Evicted, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.fences import FenceVerdict, Judgement
 from stelae.protocol.master_messages import ChangeReply
+from stelae.server.master.core import read_requests
 from stelae.server.master.core.batches import CatalogBatch
-from stelae.server.master.core.events import Decided, ReadIndexAnswered, Replicate, Reply
+from stelae.server.master.core.events import CaughtUp, Decided, ReadIndexAnswered, Replicate, Reply
 from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import table_lock
 from stelae.server.master.core.operations import BatchOutcome
@@ -172,6 +173,33 @@ def propose_in_any_term(original: Any, status: Any, term: int) -> bool:
 
 def leave_out_entries(original: Any, self: Any, entries: Any) -> None:
     """Drop the entries, so that the catalog has only what the scan of the store has seen."""
+
+
+def answer_without_a_leader(original: Any, self: Any, event: Any, view: Any, leadership: Any, leader: Any) -> Any:
+    if leadership is None and leader is None and event.request.staleness_ms:
+        return [read_requests._answer(event.token, event.request, view)]
+    return original(self, event, view, leadership, leader)
+
+
+def begin_as_if_current(original: Any, self: Any, replica: Any) -> None:
+    original(self, replica)
+    if not replica.status.config.members:
+        self._take(CaughtUp(self._now().wall_us))
+
+
+def learn_any_masters(original: Any, self: Any, config: Any) -> bool:
+    if config.members:
+        self.config, self._met = config, True
+    return bool(config.members)
+
+
+def rank_the_oldest_first(original: Any, view: Any) -> Any:
+    config_id, leads = original(view)
+    return (-config_id.term, -config_id.index), leads
+
+
+def object_to_no_master(original: Any, self: Any, new: Any, answer: Any) -> str:
+    return ""
 
 
 def confirm_before_the_first_entry(original: Any, replica: Any, done: Any) -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from stelae.sim.masters.run import MastersRunResult
-from tests.sim.masters.floors import ACTIONS, CHANGES, FAULTS, OTHERS, OUTCOMES, STRIKES, names_of, run_until_seen
+from tests.sim.masters.floors import (
+    ACTIONS,
+    CHANGES,
+    COMING,
+    FAULTS,
+    OTHERS,
+    OUTCOMES,
+    STRIKES,
+    names_of,
+    run_until_seen,
+)
 
 pytestmark = pytest.mark.xdist_group("coverage of masters")
 """One process runs the seeds once for all tests of this file."""
@@ -47,6 +57,10 @@ def test_every_action_takes_effect_and_is_refused_by_its_fence(seen: frozenset[s
 
 def test_every_outcome_of_replication_happens(seen: frozenset[str]) -> None:
     assert sorted(OUTCOMES - seen) == []
+
+
+def test_masters_are_added_removed_and_replaced_in_every_way(seen: frozenset[str]) -> None:
+    assert sorted(COMING - seen) == []
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
@@ -33,6 +33,7 @@ from stelae.protocol.master_messages import (
 )
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
+from stelae.sim.masters.masters_follower import MastersFollower
 from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.world import MastersWorld
@@ -75,7 +76,9 @@ class SimClient:
         changes_max: limit on the changes of the client; ``None`` for no limit.
     """
 
-    def __init__(self, world: MastersWorld, number: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+    def __init__(
+        self, world: MastersWorld, number: int, rng: random.Random, masters: Mapping[NodeId, SimMaster]
+    ) -> None:
         self.endpoint = SimEndpoint(f"c{number}")
         self.stopping = False
         self.on_outcome: OutcomeTaken = lambda client_change: None
@@ -83,14 +86,26 @@ class SimClient:
         self.changes_max: int | None = None
         self._world = world
         self._rng = rng
-        self._masters = masters
         self._client_id = ClientId(f"client-{number}")
         self._node_id = NodeId(f"{0xC11 + number:032x}")
+        self.following = MastersFollower(world, self.endpoint, self._node_id, masters, [*masters.values()])
+        self.following.on_changed = self._masters_changed
         self._sequence = 0
         self._open: ClientChange | None = None
         self._removable: list[TableId] = []
         self._altered: TableId | None = None
-        self._target = between(rng, 0, len(masters) - 1)
+        self._target = between(rng, 0, len(self._masters) - 1)
+
+    @property
+    def _masters(self) -> Sequence[SimMaster]:
+        return self.following.masters
+
+    def _masters_changed(self) -> None:
+        """Turn to the leader of the masters that it has just learned."""
+        view = self.following.view
+        nodes = [master.node_id for master in self._masters]
+        leader = None if view is None else view.leader
+        self._target = nodes.index(leader) if leader in nodes else 0
 
     @property
     def idle(self) -> bool:
@@ -147,6 +162,7 @@ class SimClient:
     def _give_up(self, client_change: ClientChange, attempt: int) -> None:
         if client_change.outcome is None and client_change.attempts == attempt:
             self._target = between(self._rng, 0, len(self._masters) - 1)
+            self.following.look()
             self._attempt(client_change)
 
     def _answered(self, client_change: ClientChange, attempt: int, answer: Answer) -> None:
@@ -174,6 +190,7 @@ class SimClient:
             self._target = nodes.index(NodeId(error.leader))
         else:
             self._target = between(self._rng, 0, len(self._masters) - 1)
+            self.following.look()
 
     def _on_decided(self, client_change: ClientChange) -> None:
         change = type(client_change.request.change).__name__
@@ -232,7 +249,7 @@ class SimClient:
     # -- catalog reads -----------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> None:
-        master = pick(self._rng, self._masters)
+        master = self.following.to_read(self._rng)
         staleness_ms = STALENESS_MS if chance(self._rng, 0.5) else 0
         request = CatalogReadRequest(question=question, staleness_ms=staleness_ms)
         described = isinstance(question, GetTable)

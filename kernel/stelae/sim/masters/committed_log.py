@@ -14,6 +14,7 @@ from stelae.spi.consensus import ConsensusCore, ConsensusEngine, LogView, Ready,
 from stelae.spi.consensus_events import Event, PersistFailed
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import decode_config
 from stelae.spi.payload import decode_payload
 
 
@@ -24,15 +25,15 @@ class CommittedLog:
         term: the highest term that a core has reported.
     """
 
-    def __init__(self, world: MastersWorld, masters: int) -> None:
+    def __init__(self, world: MastersWorld) -> None:
         self._world = world
-        self._views = [ObservedNode(position) for position in range(masters)]
+        self._views: dict[int, ObservedNode] = {}
         self._entries: dict[OpId, Entry] = {}
         self.term = 0
 
     def observed_engine(self, engine: type[ConsensusEngine], position: int) -> type[ConsensusEngine]:
         """Return an engine whose cores report to this log."""
-        view, committed_log = self._views[position], self
+        view, committed_log = self._views.setdefault(position, ObservedNode(position)), self
 
         class ObservedConsensus(engine):  # type: ignore[misc, valid-type]
             """The engine under test. Only ``restore`` differs."""
@@ -71,10 +72,13 @@ class CommittedLog:
         if op_id is None or entry is None:
             self._world.report("committed_log", f"m{view.position} commits entry {index}, which is not in its log")
             return
+        config = decode_config(entry) if entry.kind is EntryKind.CONFIG else None
         batch = batch_in(decode_payload(entry.body)) if entry.kind is EntryKind.WRITE else None
         if batch is not None and op_id.term < status.term:
             self._world.coverage.hit("log.tail_survived")
-        self._world.commit(Committed(op_id, batch))
+        if config is not None and op_id.term < status.term:
+            self._world.coverage.hit("masters.config_survived")
+        self._world.commit(Committed(op_id, batch, config))
 
     def _note_lost_tail(self, view: ObservedNode, replace_from: int | None) -> None:
         if replace_from is None:
@@ -82,6 +86,8 @@ class CommittedLog:
         lost = [view.op_id_at(index) for index in range(replace_from, view.last().index + 1)]
         if any(op_id is not None and self._entries[op_id].kind is EntryKind.WRITE for op_id in lost):
             self._world.coverage.hit("log.tail_lost")
+        if any(op_id is not None and self._entries[op_id].kind is EntryKind.CONFIG for op_id in lost):
+            self._world.coverage.hit("masters.config_lost")
 
 
 class _ObservedMasterCore(ConsensusCore):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 
@@ -13,6 +13,7 @@ from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS, ChangeStep
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import MastersWorld
+from stelae.spi.ids import NodeId
 
 SAFETY_US = 16_000_000
 """Length of the phase with faults, in microseconds."""
@@ -133,11 +134,23 @@ def _member_strikes(seed: int) -> list[_Drawn]:
 
 
 class MastersFaultDriver:
-    """Starts and ends the faults of a plan."""
+    """Starts and ends the faults of a plan.
 
-    def __init__(self, world: MastersWorld, masters: Sequence[SimMaster], servers: Sequence[SimServer]) -> None:
+    Args:
+        masters: all masters that ever ran; it grows.
+        present: returns the masters by the newest committed config, of which victims are chosen.
+    """
+
+    def __init__(
+        self,
+        world: MastersWorld,
+        masters: Mapping[NodeId, SimMaster],
+        present: Callable[[], Sequence[SimMaster]],
+        servers: Sequence[SimServer],
+    ) -> None:
         self._world = world
-        self._masters = masters
+        self._all = masters
+        self._present = present
         self._servers = servers
 
     def schedule(self, plan: Sequence[MastersFault]) -> None:
@@ -189,23 +202,31 @@ class MastersFaultDriver:
             case MastersFaultKind.STRIKE_MEMBERS:
                 self._await_member_step(fault)
 
+    @property
+    def _masters(self) -> Sequence[SimMaster]:
+        return [*self._all.values()]
+
+    def _victim(self, number: int) -> SimMaster:
+        present = self._present()
+        return present[number % len(present)]
+
     def _master(self, fault: MastersFault) -> SimMaster:
         if fault.victim != LEADER:
-            return self._masters[fault.victim % len(self._masters)]
+            return self._victim(fault.victim)
         leader = self._leader()
-        return self._masters[0] if leader is None else leader
+        return self._victim(0) if leader is None else leader
 
     def _leader(self) -> SimMaster | None:
         """Return the master that believes to lead in the highest term, if any."""
-        leaders = [(master.leader_term or 0, master.position) for master in self._masters if master.leader_term]
-        return self._masters[max(leaders)[1]] if leaders else None
+        leaders = [master for master in self._masters if master.leader_term]
+        return max(leaders, key=lambda master: (master.leader_term, master.position), default=None)
 
     def _depose(self, fault: MastersFault) -> None:
         """Make the leader transfer leadership: to the victim if that is another master, else to the best candidate."""
         leader = self._leader()
         if leader is not None:
-            named = fault.victim not in (LEADER, leader.position)
-            leader.hand_over(self._masters[fault.victim].node_id if named else None)
+            named = fault.victim != LEADER and self._victim(fault.victim) is not leader
+            leader.hand_over(self._victim(fault.victim).node_id if named else None)
 
     def _depose_busy(self, fault: MastersFault) -> None:
         leader = self._leader()

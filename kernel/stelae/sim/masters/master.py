@@ -30,7 +30,7 @@ from stelae.sim.process import Process, where_raised
 from stelae.spi.consensus import Role, Status
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
-from stelae.spi.members import Member
+from stelae.spi.members import Member, TabletConfig
 
 RETRY_US = 400_000
 """Delay of the next attempt after a start that failed because of a full disk."""
@@ -47,6 +47,7 @@ class SimMaster:
         strike: the armed fault, to which the steps of a change of the catalog are reported.
         member_strike: the same for the steps of a change of members.
         is_busy: true while its timers are late.
+        is_off: true while an operator wants no process to run here.
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class SimMaster:
         self.node_id = master_node(position)
         self.epoch = 0
         self.strike, self.member_strike = Strike(), Strike()
-        self.is_busy = False
+        self.is_busy = self.is_off = False
         self.on_applied: Callable[[SimMaster, Catalog], None] = lambda master, before: None
         self.on_stepped: Callable[[SimMaster], None] = lambda master: None
         self.on_received: Callable[[SimMaster, Heartbeat], None] = lambda master, heartbeat: None
-        self.on_answered: Callable[[SimMaster, ReadAsked], None] = lambda master, asked: None
+        self.on_answered: Callable[[SimMaster, ReadAsked, int], None] = lambda master, asked, within_us: None
         self._world = world
         self._log = committed_log
         self._seed = seed
@@ -83,6 +84,9 @@ class SimMaster:
         self._node: MasterNodeRun | None = None
         self._link: MasterLink | None = None
         self._messenger: SimMessenger | None = None
+        self._format()
+
+    def _format(self) -> None:
         instance = Instance(node_id=self.node_id, cluster_id=CLUSTER, wal_engine=self._config.wal.name)
         format_directory(self._disk, LAYOUT, instance)
 
@@ -106,6 +110,22 @@ class SimMaster:
         leads = self.endpoint.up and replica is not None and replica.status.role is Role.LEADER
         return replica.status.term if leads and replica is not None else None
 
+    @property
+    def address(self) -> str:
+        """The address at which others reach it."""
+        return self._config.node.listen
+
+    @property
+    def config(self) -> TabletConfig | None:
+        """The committed config of the masters that its replica has; ``None`` without a replica."""
+        return None if self._replica is None else self._replica.status.committed_config
+
+    @property
+    def has_pending_config(self) -> bool:
+        """True if its log has a config that it does not know to be committed."""
+        replica = self._replica
+        return replica is not None and replica.status.config.op_id != replica.status.committed_config.op_id
+
     def view(self) -> ClusterView:
         """Return the view that the core plans with. A core that does not lead has one too."""
         return self.core._view()
@@ -117,8 +137,8 @@ class SimMaster:
     # -- starting and ending ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start a process if none runs."""
-        if self.endpoint.up:
+        """Start a process if none runs, unless an operator has switched it off."""
+        if self.endpoint.up or self.is_off:
             return
         self.epoch += 1
         self._clock.reboot()
@@ -171,6 +191,12 @@ class SimMaster:
             raise PowerLost(f"power lost on {self.endpoint.name}")
         self._stop()
         self._disk = self._disk.crash(self._rng)
+
+    def lose_disk(self) -> None:
+        """Lose power and everything on the disk. The directory is formatted anew, under the same uuid."""
+        self.crash()
+        self._disk = VirtualDisk()
+        self._format()
 
     def restart(self) -> None:
         """Start again from the disk."""
@@ -257,9 +283,9 @@ class SimMaster:
         """A step is over."""
         self.on_stepped(self)
 
-    def core_answered(self, question: ReadAsked) -> None:
-        """A read was answered at once."""
-        self.on_answered(self, question)
+    def core_answered(self, question: ReadAsked, within_us: int) -> None:
+        """A read was answered."""
+        self.on_answered(self, question, within_us)
 
     # -- ReplicaObserver -------------------------------------------------------------------------
 

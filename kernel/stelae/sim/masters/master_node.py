@@ -26,10 +26,13 @@ from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.lifecycle.tombstones import Tombstones
+from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
 from stelae.server.limits import batchers_of
 from stelae.server.master.driver.first_start import SystemTabletLoader
 from stelae.server.master.driver.master import Master
 from stelae.server.tserver.maintenance import Maintenance
+from stelae.server.tserver.new_replicas import NewReplicas
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import stream
@@ -161,7 +164,7 @@ class MasterNodeRun:
         beat_us = consensus.engine.beat_interval_ms(consensus.config) * 1000
         members = MemberLinks(self.node_id, self.messenger)
         self.peers = PeerTraffic(PeerCodec(consensus.engine.message_types), self.turns, self.metrics, beat_us, members)
-        self._link.begin(self.peers, self.time)
+        self._link.begin(self.peers, self.time, self.messenger.one_way)
 
     def _start_master(self) -> Master:
         run = self._run
@@ -173,6 +176,9 @@ class MasterNodeRun:
             make_core=partial(ObservedCore, run.core_observer),
         )
         master.start()
+        node = cast(Node, self)
+        manager = TabletManager(node, self.tablets)
+        NewReplicas(node, manager, WitnessOverTombstone(node, self.tablets, manager, Tombstones(node))).start()
         return master
 
     def _start_log(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -22,6 +22,9 @@ from stelae.spi.store import TabletStore
 FAR_BYTES = 1 << 30
 """More bytes than any run writes."""
 
+FAR_MS = 3_600_000
+"""Longer than any run, in milliseconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterProfile:
@@ -37,6 +40,7 @@ class MasterProfile:
         late_timer_us: longest delay of timers while a master is busy.
         store: name of the store engine of all masters.
         flush_bytes: bytes of rows in memory at which a store is flushed.
+        keeps_log: whether stores are never flushed, so that a new master can get the whole log.
     """
 
     election_timeout_ms: int
@@ -49,6 +53,7 @@ class MasterProfile:
     late_timer_us: int
     store: str
     flush_bytes: int
+    keeps_log: bool = False
 
 
 def draw_master_profile(seed: int) -> MasterProfile:
@@ -67,6 +72,11 @@ def draw_master_profile(seed: int) -> MasterProfile:
         store=pick(rng, ("memory", "columnar")),
         flush_bytes=pick(rng, (4_096, 65_536)),
     )
+
+
+def keeping_log(profile: MasterProfile) -> MasterProfile:
+    """Return the profile for a run in which masters change: the simulated masters copy no catalog."""
+    return replace(profile, flush_bytes=FAR_BYTES, keeps_log=True)
 
 
 class SimPolicy(MasterPolicy):
@@ -115,12 +125,19 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
             ),
             masters=tuple(members),
             policy=ChosenEngine(name="simulated", engine=SimPolicy, config=None),
-            maintenance=MaintenanceSettings(
-                flush_bytes=65_536, flush_interval_ms=2_000, history_retention_s=60, memory_bytes=FAR_BYTES
-            ),
+            maintenance=_maintenance(keeps_log=profile.keeps_log),
             extra=extra,
         ),
         "simulation",
+    )
+
+
+def _maintenance(*, keeps_log: bool) -> MaintenanceSettings:
+    return MaintenanceSettings(
+        flush_bytes=FAR_BYTES if keeps_log else 65_536,
+        flush_interval_ms=FAR_MS if keeps_log else 2_000,
+        history_retention_s=60,
+        memory_bytes=FAR_BYTES,
     )
 
 

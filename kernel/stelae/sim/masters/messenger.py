@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from stelae.server.master.driver.ports import IncomingRequest
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId
@@ -100,6 +101,9 @@ class SimMessenger:
 
     Args:
         answered: called with the kind of the request after each answer that was sent.
+
+    Attributes:
+        one_way: the handlers of one-way messages, which arrive over the links of the consensus.
     """
 
     def __init__(
@@ -116,11 +120,16 @@ class SimMessenger:
         self._router = router
         self._answered = answered
         self._handlers: dict[str, Handler] = {}
+        self.one_way: dict[str, Callable[[FramesInFlight], None]] = {}
         self._peers: set[NodeId] = set()
 
     def serve(self, kind: str, handler: Handler) -> None:
         """Use ``handler`` for requests of a kind."""
         self._handlers[kind] = handler
+
+    def on_message(self, kind: str, handler: Callable[[FramesInFlight], None]) -> None:
+        """Use ``handler`` for one-way messages of a kind."""
+        self.one_way[kind] = handler
 
     def add_peer(self, node_id: NodeId, address: str) -> None:
         """Allow calls to a node."""

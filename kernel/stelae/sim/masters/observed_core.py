@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.server.master.core.catalog import Catalog
-from stelae.server.master.core.events import Decided, EntryApplied, Event, HeartbeatReceived, ReadAsked, Reply
+from stelae.server.master.core.events import Decided, EntryApplied, Event, HeartbeatReceived, ReadAsked, Refuse, Reply
 from stelae.server.master.core.master_core import MasterCore
 
 
@@ -26,8 +26,11 @@ class CoreObserver(Protocol):
     def core_stepped(self) -> None:
         """The step is over; its effects are not carried out yet."""
 
-    def core_answered(self, question: ReadAsked) -> None:
-        """A read was answered at once, without asking a majority."""
+    def core_answered(self, question: ReadAsked, within_us: int) -> None:
+        """A read was answered. The answer must have everything that was committed ``within_us`` ago.
+
+        That is the bound of a read which was answered at once, without asking a majority. For another one it is the
+        time since the question arrived."""
 
 
 class ObservedCore(MasterCore):
@@ -40,6 +43,7 @@ class ObservedCore(MasterCore):
         super().__init__(*arguments)
         self._observer = observer
         self._is_first = True
+        self._asked: dict[int, tuple[ReadAsked, int]] = {}
 
     def step(self, events: Sequence[Event]) -> None:
         """Step as the core does, and call the observer."""
@@ -48,10 +52,20 @@ class ObservedCore(MasterCore):
             self._is_first = False
             self._observer.core_applied(Catalog.empty(), None)
         self._observer.core_stepped()
-        answered = {effect.token for effect in self._effects if isinstance(effect, Reply)}
-        for event in events:
-            if isinstance(event, ReadAsked) and event.token in answered:
-                self._observer.core_answered(event)
+        self._report_answers(events)
+
+    def _report_answers(self, events: Sequence[Event]) -> None:
+        """Report the reads that this step has answered, in the order of the answers."""
+        now_us, arrived = self._time.now_us, {event.token: event for event in events if isinstance(event, ReadAsked)}
+        self._asked |= {token: (event, now_us) for token, event in arrived.items()}
+        for effect in self._effects:
+            if not isinstance(effect, Reply | Refuse) or effect.token not in self._asked:
+                continue
+            question, asked_us = self._asked.pop(effect.token)
+            at_once = effect.token in arrived
+            if isinstance(effect, Reply):
+                within_us = question.request.staleness_ms * 1000 if at_once else now_us - asked_us
+                self._observer.core_answered(question, within_us)
 
     def _take(self, event: Event) -> None:
         before = self.catalog

@@ -5,8 +5,8 @@ ahead is refused before it is decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from stelae.host.hybrid_clock import HybridClock
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, PeerTraffic
@@ -17,6 +17,8 @@ from stelae.sim.process import Process
 from stelae.spi.errors import ClockError, PeerError
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
+
+OneWay: TypeAlias = Callable[[FramesInFlight], None]
 
 LOST_NOTICE_EVERY = 8
 """Of so many messages that cannot be sent, one makes the node notice that its link is down."""
@@ -57,11 +59,12 @@ class MasterLink:
         self._peers = peers
         self._traffic: PeerTraffic | None = None
         self._clock: HybridClock | None = None
+        self._others: Mapping[str, OneWay] = {}
         self._unsent = 0
 
-    def begin(self, traffic: PeerTraffic, clock: HybridClock) -> None:
-        """Deliver arriving messages to ``traffic`` from now on."""
-        self._traffic, self._clock = traffic, clock
+    def begin(self, traffic: PeerTraffic, clock: HybridClock, others: Mapping[str, OneWay]) -> None:
+        """Deliver arriving messages to ``traffic`` from now on, and those of other kinds to ``others``."""
+        self._traffic, self._clock, self._others = traffic, clock, others
 
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Send one message (``stelae.host.peer_traffic.Link``). Return false if the clock has no timestamp for it."""
@@ -96,6 +99,8 @@ class MasterLink:
                 traffic.beat_ack_arrived(message.sender, message.incarnation_id, message.frames)
             elif message.kind == REMOVED:
                 traffic.removed_arrived(message.sender, message.frames)
+            elif (handler := self._others.get(message.kind)) is not None:
+                handler(message)
         except (ClockError, PeerError):
             self._world.coverage.hit("network.refused")
 

@@ -16,19 +16,19 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import between, stream
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.client import ClientChange, SimClient
-from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDriver, draw_plan
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.master_profile import draw_master_profile
+from stelae.sim.masters.masters_of_run import MastersOfRun
 from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import MastersNetwork, SimEndpoint
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import Committed, MastersWorld, master_member
+from stelae.sim.masters.world import Committed, MastersWorld
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.members import TabletConfig
 
 MASTERS = 3
 SERVERS_MIN = 4
@@ -74,18 +74,13 @@ class MastersSimulation:
         self._coverage = Coverage()
         network = MastersNetwork(self._scheduler, stream(seed, "masters/network"), self._coverage)
         self._world = MastersWorld(self._scheduler, network, self._coverage)
-        committed_log = CommittedLog(self._world, MASTERS)
+        self._parts = MastersOfRun(self._world, seed, MASTERS, self)
+        self._masters = self._parts.masters
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
-        self._master_by_node: dict[NodeId, SimMaster] = {}
-        profile, members = draw_master_profile(seed), [master_member(position) for position in range(MASTERS)]
-        self._masters = [
-            SimMaster(self._world, committed_log, position, seed, profile, members, self._master_by_node, self)
-            for position in range(MASTERS)
-        ]
-        self._master_by_node.update((master.node_id, master) for master in self._masters)
         self._servers = [
-            SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters) for p in range(count)
+            SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters, self._parts.listed)
+            for p in range(count)
         ]
         self._server_by_node = {server.node_id: server for server in self._servers}
         self._groups = TabletGroups(self._world, stream(seed, "masters/groups"), self._replicas, self._replica_changed)
@@ -96,17 +91,13 @@ class MastersSimulation:
             client.changes_max = changes_max
         plan = draw_plan(seed, MASTERS, count)
         self._plan = tuple(fault for fault in plan if faults is None or fault.number in faults)
-        self._driver = MastersFaultDriver(self._world, self._masters, self._servers)
+        self._driver = MastersFaultDriver(self._world, self._masters, self._parts.present, self._servers)
         self._invariants = [kind(self._world, self._groups) for kind in INVARIANTS]
         self._connect_invariants()
 
     def _connect_invariants(self) -> None:
         """Connect the invariants to everything that they observe."""
-        for master in self._masters:
-            master.on_applied = self._applied
-            master.on_stepped = self._stepped
-            master.on_received = self._received
-            master.on_answered = self._answered
+        self._parts.observe(self._observe)
         for server in self._servers:
             server.groups = self._groups
             server.on_deleted = self._deleted
@@ -115,14 +106,22 @@ class MastersSimulation:
             client.on_description = self._client_got_description
         self._world.on_committed = self._committed
         self._world.on_reported = self._reported
+        self._world.on_told = self._told
+
+    def _observe(self, master: SimMaster) -> None:
+        master.on_applied = self._applied
+        master.on_stepped = self._stepped
+        master.on_received = self._received
+        master.on_answered = self._answered
 
     def run(self) -> MastersRunResult:
         """Run to the end or to the first violation."""
-        for master in self._masters:
-            master.start()
+        self._parts.start()
         for server in self._servers:
             server.start()
         for client in self._clients:
+            if self._parts.operator is not None:
+                client.following.follow(self._parts.rng(client.endpoint.name), self._servers)
             client.start()
         self._groups.start()
         self._driver.schedule(self._plan)
@@ -146,6 +145,7 @@ class MastersSimulation:
     def _committed(self, before: Catalog, entry: Committed) -> None:
         for invariant in self._invariants:
             invariant.on_committed(before, entry)
+        self._parts.count_change(entry)
 
     def _applied(self, master: SimMaster, before: Catalog) -> None:
         for invariant in self._invariants:
@@ -163,9 +163,13 @@ class MastersSimulation:
         for invariant in self._invariants:
             invariant.on_received(master, heartbeat)
 
-    def _answered(self, master: SimMaster, asked: ReadAsked) -> None:
+    def _answered(self, master: SimMaster, asked: ReadAsked, within_us: int) -> None:
         for invariant in self._invariants:
-            invariant.on_answered(master, asked)
+            invariant.on_answered(master, asked, within_us)
+
+    def _told(self, name: str, told: TabletConfig, before: TabletConfig | None, after: TabletConfig) -> None:
+        for invariant in self._invariants:
+            invariant.on_told(name, told, before, after)
 
     def _deleted(self, server: SimServer, action: DeleteReplica, replica: ModelReplica) -> None:
         for invariant in self._invariants:
@@ -195,13 +199,13 @@ class MastersSimulation:
             network.send(target.name, source, f"{kind} answer", lambda: answered(result))
 
         if kind == ACTION:
-            self._send_action(self._master_by_node[sender], self._server_by_node[to], body, answer)
+            self._send_action(self._masters[sender], self._server_by_node[to], body, answer)
             return
-        master = self._master_by_node[to]
+        master = self._parts.peers[to]
         network.send(source.name, target, kind, lambda: master.receive_request(sender, kind, body, answer))
 
     def _endpoint_of(self, node_id: NodeId) -> SimEndpoint:
-        master = self._master_by_node.get(node_id)
+        master = self._parts.peers.get(node_id)
         return self._server_by_node[node_id].endpoint if master is None else master.endpoint
 
     def _send_action(self, master: SimMaster, server: SimServer, body: bytes, answered: Answered) -> None:
@@ -234,6 +238,7 @@ class MastersSimulation:
         """Run the liveness phase: clients start nothing new, and all changes are completed on all servers."""
         for client in self._clients:
             client.stopping = True
+        self._parts.stop()
         limit_us = self._scheduler.now_us + LIVENESS_US
         unfinished = self._unfinished_work()
         while self._world.violation is None and unfinished:
@@ -244,16 +249,17 @@ class MastersSimulation:
             self._run_until(self._scheduler.now_us + STEP_US)
             unfinished = self._unfinished_work()
         for invariant in self._invariants if self._world.violation is None else ():
-            invariant.at_end(self._masters, self._servers)
+            invariant.at_end(self._parts.present(), self._servers)
 
     def _unfinished_work(self) -> list[str]:
         committed_catalog = self._world.committed_catalog
         found = [f"{client.endpoint.name} waits" for client in self._clients if not client.idle]
         found += [
             f"{master.endpoint.name} is behind"
-            for master in self._masters
+            for master in self._parts.present()
             if not master.has_core or master.core.catalog.applied != committed_catalog.applied
         ]
+        found += self._parts.unfinished(self._servers)
         found += [
             f"table {t.name} is ALTERING" for t in committed_catalog.tables.values() if t.state is TableState.ALTERING
         ]

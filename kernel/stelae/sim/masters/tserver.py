@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from stelae.protocol.actions import (
@@ -17,17 +17,19 @@ from stelae.protocol.actions import (
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
+from stelae.protocol.masters_messages import MastersView
+from stelae.server.tserver.known_masters import KnownMasters
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, skewed
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
-from stelae.sim.masters.world import MastersWorld, master_node, server_node
+from stelae.sim.masters.world import MastersWorld, server_node
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
-from stelae.spi.ids import ZERO, IncarnationId, TabletId
-from stelae.spi.members import TabletConfig
+from stelae.spi.ids import ZERO, IncarnationId, NodeId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Schema
 from stelae.wire.refusals import error_fields
 
@@ -49,7 +51,14 @@ class SimServer:
         deaf: true while the actions of masters are lost.
     """
 
-    def __init__(self, world: MastersWorld, position: int, rng: random.Random, masters: Sequence[SimMaster]) -> None:
+    def __init__(
+        self,
+        world: MastersWorld,
+        position: int,
+        rng: random.Random,
+        masters: Mapping[NodeId, SimMaster],
+        listed: Sequence[Member],
+    ) -> None:
         self.endpoint = SimEndpoint(f"s{position}")
         self.position = position
         self.node_id = server_node(position)
@@ -61,6 +70,9 @@ class SimServer:
         self._world = world
         self._rng = rng
         self._masters = masters
+        self._listed = listed
+        self._leader: NodeId | None = None
+        self._known = KnownMasters(listed, None)
         self._epoch = 0
         self._sent: dict[str, Heartbeat] = {}
         self._late: dict[str, Heartbeat] = {}
@@ -180,8 +192,12 @@ class SimServer:
         )
 
     def _new_reporter(self) -> Reporter:
+        """Return the reporter of a new run. The config of the masters that the last run knew is stored."""
         incarnation = IncarnationId(f"{(self.position + 1) * 1000 + self._epoch:016x}")
-        return Reporter(self.node_id, incarnation, [master_node(m.position) for m in self._masters])
+        self._known, self._leader = KnownMasters(self._listed, self._known.config), None
+        reporter = Reporter(self.node_id, incarnation, ())
+        reporter.masters_changed(self._known.addresses, self._known.config_id)
+        return reporter
 
     def _beat(self, epoch: int) -> None:
         """Send one round of heartbeats, and schedule the next."""
@@ -195,8 +211,21 @@ class SimServer:
         self._refresh()
         facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
         for node_id, heartbeat in self._reporter.heartbeats(facts):
-            master = next(m for m in self._masters if master_node(m.position) == node_id)
-            self._send(master, heartbeat, epoch)
+            self._send(self._masters[node_id], heartbeat, epoch)
+
+    def masters_view(self) -> MastersView:
+        """Return the masters as this server knows them, for clients (``MasterList``)."""
+        return MastersView(node_id=self.node_id, config=self._known.config, leader=self._leader)
+
+    def _learn_masters(self, master: NodeId, reply: HeartbeatReply) -> None:
+        """Learn the masters from the answer of one, as ``MasterList`` does."""
+        before, self._leader = self._known.config, reply.leader or self._leader
+        learned = reply.masters is not None and self._known.learn(reply.masters)
+        if reply.masters is not None and self._known.config is not None:
+            self._world.on_told(self.endpoint.name, reply.masters, before, self._known.config)
+        if not learned and not self._known.answered(master, reply.leader):
+            return
+        self._reporter.masters_changed(self._known.addresses, self._known.config_id)
 
     def _refresh(self) -> None:
         """Update all statuses, because what a leader reports about its members changes without an event."""
@@ -209,7 +238,9 @@ class SimServer:
 
         def replied(answer: Answer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes):
-                self._reporter.replied(master.node_id, decode(answer, HeartbeatReply))
+                reply = decode(answer, HeartbeatReply)
+                self._learn_masters(master.node_id, reply)
+                self._reporter.replied(master.node_id, reply)
 
         body = encode(heartbeat)
         self._world.on_reported(heartbeat)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from stelae.protocol.master_heartbeats import Heartbeat
 from stelae.server.master.core.batches import CatalogBatch
@@ -13,10 +13,13 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.invariants.base import Violation
 from stelae.sim.masters.network import MastersNetwork
 from stelae.sim.scheduler import Scheduler
-from stelae.spi.ids import ClusterId, NodeId, OpId
-from stelae.spi.members import Member
+from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId
+from stelae.spi.members import Member, TabletConfig
 
 CLUSTER = ClusterId("simulated")
+
+FOREIGN = 90
+"""Position of the master of another cluster, in runs that have one."""
 
 SETTINGS = MasterSettings(
     server_silent_ms=1_500,
@@ -31,10 +34,18 @@ SETTINGS = MasterSettings(
 
 
 class Committed(NamedTuple):
-    """One committed entry of the log. ``batch`` is ``None`` for an entry without records."""
+    """One committed entry of the log. ``batch`` is ``None`` for an entry without records.
+
+    ``config`` is that of an entry which changes the masters."""
 
     op_id: OpId
     batch: CatalogBatch | None
+    config: TabletConfig | None = None
+
+
+ToldMasters: TypeAlias = Callable[[str, TabletConfig, TabletConfig | None, TabletConfig], None]
+"""Called when a server or a client, given by name, was told a config of the masters: with that config, the one that it
+has followed, and the one that it follows from now on."""
 
 
 def server_node(position: int) -> NodeId:
@@ -67,6 +78,18 @@ class MastersWorld:
         self.healed = False
         self.on_committed: Callable[[Catalog, Committed], None] = lambda before, entry: None
         self.on_reported: Callable[[Heartbeat], None] = lambda heartbeat: None
+        self.configs: list[tuple[int, TabletConfig]] = []
+        """The committed configs of the masters, each with the time at which it was committed."""
+        self.on_told: ToldMasters = lambda name, told, before, after: None
+
+    def found(self, members: Sequence[Member]) -> None:
+        """Begin with these masters, whose config is in no entry."""
+        self.configs = [(0, TabletConfig(op_id=ZERO, members=tuple(members)))]
+
+    @property
+    def masters_config(self) -> TabletConfig:
+        """The newest committed config of the masters."""
+        return self.configs[-1][1]
 
     def commit(self, entry: Committed) -> None:
         """Add a committed entry, update the committed catalog, and report the entry."""
@@ -74,6 +97,8 @@ class MastersWorld:
         self.log.append(entry)
         self.committed_catalog = before.apply(entry.batch, entry.op_id)
         self.catalogs[entry.op_id] = self.committed_catalog
+        if entry.config is not None:
+            self.configs.append((self.scheduler.now_us, entry.config))
         self.scheduler.note(f"commit {entry.op_id}")
         self.on_committed(before, entry)
 

@@ -9,8 +9,11 @@ from stelae.sim.masters.invariants.catalog_follows_log import CatalogFollowsLog
 from stelae.sim.masters.invariants.forward_only import ForwardOnly
 from stelae.sim.masters.invariants.majority_stays_healthy import MajorityStaysHealthy
 from stelae.sim.masters.invariants.never_half_visible import NeverHalfVisible
+from stelae.sim.masters.invariants.newest_masters import NewestMasters
 from stelae.sim.masters.invariants.newest_reports import NewestReports
 from stelae.sim.masters.invariants.no_wrong_deletion import NoWrongDeletion
+from stelae.sim.masters.invariants.one_cluster import OneCluster
+from stelae.sim.masters.invariants.removed_masters import RemovedMasters
 from stelae.sim.masters.invariants.schema_versions_in_order import SchemaVersionsInOrder
 from stelae.sim.masters.invariants.unknown_tablets_untouched import UnknownTabletsUntouched
 
@@ -24,6 +27,9 @@ INVARIANTS: tuple[type[MastersInvariant], ...] = (
     UnknownTabletsUntouched,
     NoWrongDeletion,
     MajorityStaysHealthy,
+    OneCluster,
+    NewestMasters,
+    RemovedMasters,
     BoundedStaleness,
 )
 """The invariants in the order in which they judge a fact: causes before their consequences."""

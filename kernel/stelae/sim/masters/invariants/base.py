@@ -14,6 +14,7 @@ from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tablet_groups import TabletGroups
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import Committed, MastersWorld
+from stelae.spi.members import TabletConfig
 
 
 class MastersInvariant:
@@ -46,14 +47,19 @@ class MastersInvariant:
     def on_received(self, master: SimMaster, heartbeat: Heartbeat) -> None:
         """A master has processed a heartbeat, or has ignored it as overtaken."""
 
-    def on_answered(self, master: SimMaster, asked: ReadAsked) -> None:
-        """A master has answered a read from its own catalog, without asking a majority."""
+    def on_answered(self, master: SimMaster, asked: ReadAsked, within_us: int) -> None:
+        """A master has answered a read. The answer must have everything that was committed ``within_us`` ago."""
 
     def on_outcome(self, asked: ClientChange) -> None:
         """A client has received the outcome of its change."""
 
     def on_description(self, description: TableDescription) -> None:
         """A client has received the description of a table."""
+
+    def on_told(self, name: str, told: TabletConfig, before: TabletConfig | None, after: TabletConfig) -> None:
+        """A server or a client, given by name, was told a config of the masters.
+
+        ``before`` is that which it has followed, and ``after`` that which it follows from now on."""
 
     def on_sent(self, master: SimMaster, action: ServerAction) -> None:
         """A master sends an action."""
