@@ -20,7 +20,7 @@ from stelae_spark_sink.options import (
     BadOption,
     SourceOptions,
 )
-from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows
+from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult, report, total_of
@@ -55,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._overwritten_at: int | None = None
         if overwrite:
             check_overwrite(table, options, given)
-            self._overwritten_at = table.latest(timeout_s=options[TIMEOUT_S])
+            self._overwritten_at = time_before(table, options[TIMEOUT_S])
         elif options.get(REPLACE_WHERE) is not None:
             raise BadOption(
                 f"option {REPLACE_WHERE.name!r} applies to overwrite: set mode('overwrite'), or leave it out"
@@ -84,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         epoch = table.epoch(*self._fence)
         if self._overwritten_at is not None and not total.skipped and not total.failed:
             where = replaced_rows(table, options)
-            remove_rows_since(table, where, epoch, self._overwritten_at, total.timestamp, timeout_s)
+            remove_rows_since(table, where, epoch, self._overwritten_at, timeout_s)
             total.tablets.update(epoch.tablets)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)

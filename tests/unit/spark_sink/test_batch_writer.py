@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stelae.client import Table
 from stelae.spi.errors import SchemaMismatch, StelaeError
-from stelae_spark_sink import data_source, rejects_table
+from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
 from stelae_spark_sink.task_result import RowsNotWritten
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
@@ -66,6 +66,10 @@ def held(table: Table) -> dict[int, tuple[int, Any]]:
     return {row["id"]: (row["day"], row["note"]) for row in table.scan().to_pylist()}
 
 
+def tablets_of(table: Table) -> Any:
+    return table._table._tablets
+
+
 def others(day: int = 2) -> dict[int, tuple[int, Any]]:
     return {n: (n % 3, "old") for n in range(30) if n % 3 != day}
 
@@ -85,6 +89,60 @@ def test_a_row_that_others_move_into_the_filters_during_the_job_stays(table: Tab
     table.insert((200, 2, "theirs"))
     writer.commit(messages)
     assert held(table) == {**others(), 2: (2, "new"), 3: (2, "old"), 200: (2, "theirs")}
+
+
+@pytest.mark.parametrize("wall", [1, 1 << 62], ids=["behind", "ahead"])
+def test_rows_of_others_stay_whatever_the_clock_of_the_driver_says(
+    table: Table, monkeypatch: pytest.MonkeyPatch, wall: int
+) -> None:
+    """The clock gave the end of the changes, so rows of others were deleted, or their reads were refused."""
+    monkeypatch.setattr(table._table, "_wall_timestamp", lambda: wall)
+    writer = job(overwrite=True)
+    messages = tasks(writer, [(1, 1, "new")])
+    table.upsert((2, 2, "theirs"))
+    table._table._writer.written.clear()  # The other client is another process.
+    writer.commit(messages)
+    assert held(table) == {1: (1, "new"), 2: (2, "theirs")}
+    assert all(at is None or at < 1 << 62 for tablet in tablets_of(table) for _, at, _ in tablet.pages)
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_a_row_that_others_write_before_the_deletes_stays(
+    table: Table, monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    """The row is written after the keys of the old rows were read, or after the changes of the job were."""
+    writer = job(overwrite=True)
+    messages = tasks(writer, [(1, 1, "new")])
+    keys, calls = overwrite._keys, []
+
+    def keys_and_a_write(*args: Any) -> Any:
+        found = keys(*args)
+        calls.append(found)
+        if len(calls) == read + 1:
+            table.upsert((others_row(), 2, "theirs"))
+        return found
+
+    def others_row() -> int:
+        """A row of the tablet whose rows are deleted first."""
+        return next(int(n) for n in calls[0].column("id").to_pylist() if n != 1)
+
+    monkeypatch.setattr(overwrite, "_keys", keys_and_a_write)
+    writer.commit(messages)
+    assert held(table) == {1: (1, "new"), others_row(): (2, "theirs")}
+
+
+def test_more_rows_than_one_delete_takes_are_deleted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overwrite, "DELETE_ROWS_MAX", 4)
+    writer = job(overwrite=True)
+    writer.commit(tasks(writer, [(1, 1, "new")]))
+    assert held(table) == {1: (1, "new")}
+
+
+def test_each_tablet_is_read_at_the_time_before_an_overwriting_job(table: Table) -> None:
+    """A tablet whose clock was behind gave rows of the job that time or a lower one, and they counted as old."""
+    writer = job(overwrite=True)
+    for tablet in tablets_of(table):
+        assert tablet.pages[-1][1] == writer._overwritten_at
 
 
 def test_a_row_outside_of_the_filters_fails_the_job_and_nothing_is_deleted(table: Table) -> None:
