@@ -84,7 +84,8 @@ WHERE: SparkOption[Sequence[Filter]] = SparkOption(
     uses=frozenset({Use.READ}),
     text="Read only the rows for which all filters hold, as a JSON list of `[column, operation, value]`: "
     '`[["station", "in", ["Oslo", "Bergen"]], ["celsius", ">", 20.5], ["note", "is null"]]`. The operations are those '
-    "of the Python client. Decimals, dates and times are text, binary values are base64.",
+    "of the Python client. Decimals, dates and times are text, binary values are base64. A decimal may be a whole "
+    "number, too.",
 )
 TIMESTAMP_AS_OF = SparkOption(
     name="timestampAsOf",

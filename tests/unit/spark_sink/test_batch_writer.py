@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from stelae.client import Table
 from stelae.spi.errors import SchemaMismatch, StelaeError
 from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink.json_filters import to_json
 from stelae_spark_sink.task_result import RowsNotWritten
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
@@ -143,6 +146,19 @@ def test_each_tablet_is_read_at_the_time_before_an_overwriting_job(table: Table)
     writer = job(overwrite=True)
     for tablet in tablets_of(table):
         assert tablet.pages[-1][1] == writer._overwritten_at
+
+
+def test_a_time_of_numpy_in_replace_where_is_that_time(make_table: MadeTable) -> None:
+    """It was taken for microseconds, which made it a thousand times as large, and all rows were deleted."""
+    columns = [{"name": "id", "type": "int64"}, {"name": "at", "type": "timestamp"}]
+    table = make_table("readings", columns, ["id"])
+    table.insert([(year, datetime(year, 1, 1)) for year in (2020, 2021, 2022)])
+    where = to_json(("at", "<", np.datetime64("2021-01-01", "ns")))  # As ``write_table`` does.
+    given = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
+    writer = job(given, overwrite=True, replaceWhere=where)
+    when = pa.array([datetime(2020, 6, 1)], pa.timestamp("us", "UTC"))
+    writer.commit([writer.write(iter([pa.RecordBatch.from_arrays([pa.array([2019]), when], ["id", "at"])]))])
+    assert sorted(row["id"] for row in table.scan(["id"]).to_pylist()) == [2019, 2021, 2022]
 
 
 def test_a_row_outside_of_the_filters_fails_the_job_and_nothing_is_deleted(table: Table) -> None:
