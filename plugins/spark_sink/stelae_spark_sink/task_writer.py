@@ -32,8 +32,10 @@ OUTSIDE = "OUTSIDE_REPLACE_WHERE"
 
 OUTSIDE_REASON = "the filters of the option 'replaceWhere' do not hold for the row"
 
-_ROW_CODES = {code.name for code in RowCode} | {"TOO_LARGE", "NO_PARTITION", OUTSIDE}
-"""Codes of failures that a row has by itself. A task that is repeated meets them again."""
+_ROW_CODES = {code.name for code in RowCode if code is not RowCode.OUTSIDE_PARTITION}
+_ROW_CODES |= {"TOO_LARGE", "NO_PARTITION", OUTSIDE}
+"""Codes of failures that a row has by itself. A task that is repeated meets them again. A row is outside of the
+partition of its tablet because of this client's locations, which may be better by then."""
 
 
 class TaskFailed(Unavailable, code="SPARK_TASK_FAILED"):
