@@ -65,7 +65,7 @@ def test_rejects_of_a_job_are_in_a_table_of_the_helper(masters: str, client: Cli
     writer.commit(messages)
     rejects = client.table("rejects")
     assert rejects.scan().count() == 3000
-    assert not rejects.epoch("s", 1).begin() and not table.epoch("s", 1).begin()
+    assert not rejects.epoch("s/insert", 1).begin() and not table.epoch("s/insert", 1).begin()
     client.drop_table("rejects")
 
 

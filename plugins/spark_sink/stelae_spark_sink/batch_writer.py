@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from stelae.spi.write import SourceFence, checked_fence
+from stelae_spark_sink.job_sources import source_of_job
 from stelae_spark_sink.options import (
     EPOCH,
     FAIL_ON_ROW_ERRORS,
@@ -48,7 +49,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
         self._options = options
-        self._fence = _fence_of(options)
+        self._fence = _fence_of(options, overwrite=overwrite)
         table = table_of(options, planning=True)
         check_columns(table, options, given)
         check_rejects_table(options)
@@ -94,10 +95,12 @@ class BatchWriter(DataSourceArrowWriter):
         """End the job without an effect of its own: rows that are written stay, and a repeated job writes the rest."""
 
 
-def _fence_of(options: SourceOptions) -> SourceFence:
+def _fence_of(options: SourceOptions, *, overwrite: bool) -> SourceFence:
     """Return the source and epoch of a job: those of its options, or new ones."""
     source, epoch = options.get(SOURCE), options.get(EPOCH)
     if (source is None) != (epoch is None):
         missing = SOURCE if source is None else EPOCH
         raise BadOption(f"the options 'source' and 'epoch' belong together; set {missing.name!r}, too")
-    return checked_fence(f"spark/{uuid.uuid4().hex}" if source is None else source, epoch or 0)
+    if source is None:
+        return checked_fence(f"spark/{uuid.uuid4().hex}", 0)
+    return checked_fence(source_of_job(source, options, overwrite=overwrite), epoch or 0)

@@ -19,7 +19,7 @@ from stelae.spi.schema import Column, Schema
 _AS_TEXT = ("decimal", "date", "timestamp", "binary")
 
 _ANY = Column(id=1, name="any", type="binary")
-"""Stands for a column whose type is unknown: the values of libraries become those of Python, and mean the same."""
+"""A column for values whose column is unknown: those of libraries become those of Python, and mean the same."""
 
 _DAY_LENGTH = len("2026-06-01")
 

@@ -176,7 +176,8 @@ EPOCH = SparkOption(
     parse=values.epoch,
     uses=frozenset({Use.WRITE}),
     text="Number of the run of the `source`, higher than that of the run before. A run that is complete is not written "
-    "again. In `foreachBatch` it is the batch id.",
+    "again. In `foreachBatch` it is the batch id. Each operation on a table is complete by itself, and so is an "
+    "overwrite with each `replaceWhere`. Two writes with one of these need two names of a source.",
 )
 FAIL_ON_ROW_ERRORS = SparkOption(
     name="failOnRowErrors",

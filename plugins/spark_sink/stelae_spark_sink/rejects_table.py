@@ -17,7 +17,7 @@ from stelae.spi.errors import SchemaMismatch, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.write import SourceFence, StaleEpoch
 from stelae_spark_sink.json_filters import plain_text
-from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, TABLE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, SOURCE, TABLE, TIMEOUT_S, SourceOptions
 from stelae_spark_sink.table_access import table_of
 
 KEY = ("table", "source", "epoch", "row_hash")
@@ -72,7 +72,8 @@ class RejectsWriter:
     """Writes rejects of one task. Made by :func:`rejects_of`."""
 
     def __init__(self, options: SourceOptions, epoch: Epoch, timeout_s: float) -> None:
-        self._fixed = {"table": options[TABLE], "source": epoch.fence.source, "epoch": epoch.fence.epoch}
+        source = options.get(SOURCE) or epoch.fence.source
+        self._fixed = {"table": options[TABLE], "source": source, "epoch": epoch.fence.epoch}
         self._kind = options[OPERATION]
         self._epoch = epoch
         self._timeout_s = timeout_s

@@ -199,10 +199,22 @@ def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Tab
     writer = job(**options)
     writer.commit(tasks(writer, [(1, 0, "new"), (50, 0, "new")]))
     assert len(rejects.scan().to_pylist()) == 1
-    assert not rejects.epoch("s", 3).begin()
+    assert not rejects.epoch("s/insert", 3).begin()
     again = job(**options)
     again.commit(tasks(again, [(2, 0, "new")]))
     assert len(rejects.scan().to_pylist()) == 1
+
+
+def test_two_operations_of_one_source_and_epoch_are_both_written(table: Table) -> None:
+    """``foreachBatch`` merges a change feed with two writes. The second one was skipped."""
+    upserts = job(source="feed", epoch="0")
+    upserts.commit(tasks(upserts, [(1, 1, "new")]))
+    keys = StructType([StructField("id", LongType())])
+    for ids, left in (([2], 29), ([3], 29)):
+        deletes = job(keys, source="feed", epoch="0", operation="delete_ignore")
+        deletes.commit([deletes.write(iter([pa.RecordBatch.from_arrays([pa.array(ids)], ["id"])]))])
+        assert len(held(table)) == left, "each of them is written once"
+    assert held(table)[1] == (1, "new") and 2 not in held(table)
 
 
 def test_a_job_that_fails_names_the_table_of_rejects_and_a_repeated_one_adds_nothing(

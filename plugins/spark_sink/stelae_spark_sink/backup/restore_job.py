@@ -25,6 +25,7 @@ from stelae_spark_sink.backup.restore_plan import ColumnSource, column_sources, 
 from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_of, problems_of, read_files, total
 from stelae_spark_sink.backup.table_parts import stored_schema, stored_type, table_frame
 from stelae_spark_sink.functions import write_table
+from stelae_spark_sink.job_sources import source_of
 from stelae_spark_sink.options import MASTERS, TABLE, TARGET_PARTITION_BYTES, SourceOptions, Use
 from stelae_spark_sink.spark_types import quoted
 
@@ -140,11 +141,11 @@ def _write_backup(
     key = [one for one in columns if one.name in table.key]
     parts = [(OpKind.DELETE, is_deleted, key), (OpKind.UPSERT, ~is_deleted, columns)]
     for kind, condition, wanted in parts if manifest.deleted else parts[1:]:
-        epoch = epoch_of(number, deletes=kind is OpKind.DELETE)
-        if table.epoch(source, epoch).begin(timeout_s=options.timeout_s):
+        epoch, operation = epoch_of(number, deletes=kind is OpKind.DELETE), kind.name.lower()
+        if table.epoch(source_of(source, operation), epoch).begin(timeout_s=options.timeout_s):
             rows = frame.where(condition).select(*map(_column, wanted))
             with JobProgress(spark, f"restoring {manifest.table} of {manifest.time}", options.progress):
-                write_table(rows, options.masters, table.name, operation=kind.name.lower(), source=source, epoch=epoch)
+                write_table(rows, options.masters, table.name, operation=operation, source=source, epoch=epoch)
 
 
 def _column(source: ColumnSource) -> Column:
