@@ -1,7 +1,8 @@
 """Names the sources under which a job writes its epochs (ADR 64). Pure.
 
 Tablets know one highest epoch for each source. Writes that are complete each by itself, although they have one source
-and epoch for the user, need names of their own: two operations of one batch, and overwrites of two parts of a table."""
+and epoch for the user, need names of their own: two operations of one batch, overwrites of two parts of a table, and
+the rejects of two tables."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import json
 from hashlib import blake2b
 
 from stelae.spi.ids import SOURCE_LENGTH_MAX
+from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink.options import OPERATION, REPLACE_WHERE, SourceOptions
 
 _HASH_BYTES = 8
@@ -26,6 +28,18 @@ def source_of_job(source: str, options: SourceOptions, *, overwrite: bool) -> st
     where = options.get(REPLACE_WHERE)
     part = "" if where is None else f"-{_hash(json.dumps(where))}"
     return source_of(source, f"overwrite{part}")
+
+
+def rejects_fence(fence: SourceFence, table: str) -> SourceFence:
+    """Return the fence of the rejects of a job, in a table of rejects that other tables share.
+
+    The epoch of one table may be complete while rejects of another one have to be written, so the table is a part.
+
+    Args:
+        fence: source and epoch of the job.
+        table: name of the table of the job.
+    """
+    return checked_fence(_joined(fence.source, f"table-{_hash(table)}"), fence.epoch)
 
 
 def _joined(source: str, what: str) -> str:

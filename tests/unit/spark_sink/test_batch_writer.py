@@ -17,6 +17,7 @@ from stelae.client import Table
 from stelae.spi.errors import SchemaMismatch, StelaeError
 from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import to_json
 from stelae_spark_sink.task_result import RowsNotWritten
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
@@ -45,9 +46,9 @@ def rejects(make_table: MadeTable) -> Table:
     return make_table("rejects", rejects_table.definition(), [*rejects_table.KEY])
 
 
-def job(given: StructType = GIVEN, *, overwrite: bool = False, **options: str) -> BatchWriter:
+def job(given: StructType = GIVEN, *, overwrite: bool = False, table: str = "readings", **options: str) -> BatchWriter:
     """A writer as the driver has it."""
-    made = data_source.writer({"masters": MASTERS, "table": "readings", **options}, given, overwrite=overwrite)
+    made = data_source.writer({"masters": MASTERS, "table": table, **options}, given, overwrite=overwrite)
     assert isinstance(made, BatchWriter)
     return made
 
@@ -199,7 +200,7 @@ def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Tab
     writer = job(**options)
     writer.commit(tasks(writer, [(1, 0, "new"), (50, 0, "new")]))
     assert len(rejects.scan().to_pylist()) == 1
-    assert not rejects.epoch("s/insert", 3).begin()
+    assert not rejects.epoch(*rejects_fence(writer._fence, "readings")).begin()
     again = job(**options)
     again.commit(tasks(again, [(2, 0, "new")]))
     assert len(rejects.scan().to_pylist()) == 1
@@ -215,6 +216,19 @@ def test_two_operations_of_one_source_and_epoch_are_both_written(table: Table) -
         deletes.commit([deletes.write(iter([pa.RecordBatch.from_arrays([pa.array(ids)], ["id"])]))])
         assert len(held(table)) == left, "each of them is written once"
     assert held(table)[1] == (1, "new") and 2 not in held(table)
+
+
+def test_two_tables_of_one_source_share_a_table_of_rejects(table: Table, make_table: MadeTable) -> None:
+    """The epoch was over in the table of rejects, which has one tablet, when the second table was written."""
+    rejects = make_table("rejects", rejects_table.definition(), [*rejects_table.KEY], partition={})
+    make_table("stations", COLUMNS, ["id"]).insert((1, 1, "taken"))
+    options = {"source": "weather", "epoch": "7", "operation": "insert"}
+    for _ in range(2):  # Spark starts the query again, and repeats the batch.
+        for name in ("readings", "stations"):
+            writer = job(table=name, rejectsTable="rejects", failOnRowErrors="false", **options)
+            writer.commit(tasks(writer, [(1, 1, "new"), (200, 2, "new")]))
+    found = rejects.scan().to_pylist()
+    assert sorted((row["table"], row["source"]) for row in found) == [("readings", "weather"), ("stations", "weather")]
 
 
 def test_a_job_that_fails_names_the_table_of_rejects_and_a_repeated_one_adds_nothing(

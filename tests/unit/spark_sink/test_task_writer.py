@@ -15,6 +15,7 @@ from stelae.client.table import AsyncTable
 from stelae.spi.errors import Unavailable
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink import rejects_table, task_writer
+from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.options import SourceOptions, Use
 from stelae_spark_sink.task_result import TaskResult
 from stelae_spark_sink.task_writer import EpochOver, TaskFailed, write_task
@@ -216,7 +217,7 @@ def test_a_task_that_meets_a_later_epoch_fails_and_writes_nothing_more(table: Ta
 
 
 def test_a_task_whose_epoch_is_over_in_the_table_of_rejects_fails(table: Table, rejects: Table) -> None:
-    rejects.epoch("job", 5).begin()
+    rejects.epoch(*rejects_fence(checked_fence("job", 5), "readings")).begin()
     with pytest.raises(EpochOver):
         write([(1, None, None)], operation="update", rejectsTable="rejects")
 
