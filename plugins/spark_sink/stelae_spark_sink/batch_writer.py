@@ -20,6 +20,7 @@ from stelae_spark_sink.options import (
     TIMEOUT_S,
     BadOption,
     SourceOptions,
+    write_timeout_s,
 )
 from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
@@ -63,7 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
             )
         self._is_complete = False
         if options.get(SOURCE) is not None:
-            self._is_complete = not table.epoch(*self._fence).begin(timeout_s=options[TIMEOUT_S])
+            self._is_complete = not table.epoch(*self._fence).begin(timeout_s=write_timeout_s(options))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of a task."""
@@ -81,7 +82,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         total = total_of(messages) or TaskResult(self._fence)
-        table, timeout_s = table_of(options), options[TIMEOUT_S]
+        table, timeout_s = table_of(options), write_timeout_s(options)
         epoch = table.epoch(*self._fence)
         if self._overwritten_at is not None and not total.skipped and not total.failed:
             where = replaced_rows(table, options)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from stelae.client.filters import Filter
+from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 from stelae_spark_sink import option_values as values
@@ -64,7 +65,8 @@ TIMEOUT_S = SparkOption(
     parse=values.seconds,
     default=120.0,
     shown_default="`120`",
-    text="How long a task retries one page of a scan, or one batch of rows, before it fails.",
+    text="How long a task retries one page of a scan, or one batch of rows, before it fails. A write is retried "
+    "for 300 seconds at most.",
 )
 _READS = frozenset({Use.READ, Use.STREAM_READ})
 COLUMNS = SparkOption(
@@ -303,6 +305,11 @@ class SourceOptions:
         """Return the value of an option, or ``None`` if it is not given and has no default."""
         found: _Value | None = self._values.get(option.name, option.default)
         return found
+
+
+def write_timeout_s(options: SourceOptions) -> float:
+    """Return how long one write or one change of an epoch is retried, in seconds: the client has a limit for writes."""
+    return min(options[TIMEOUT_S], TIMEOUT_S_MAX)
 
 
 def has_option_of_writes(given: Iterable[str]) -> bool:

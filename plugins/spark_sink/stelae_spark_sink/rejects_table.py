@@ -18,7 +18,7 @@ from stelae.spi.ids import TabletId
 from stelae.spi.write import SourceFence, StaleEpoch
 from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import plain_text
-from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, SOURCE, TABLE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, SOURCE, TABLE, SourceOptions, write_timeout_s
 from stelae_spark_sink.table_access import table_of
 
 KEY = ("table", "source", "epoch", "row_hash")
@@ -72,12 +72,12 @@ def _takes_these_columns(table: Table) -> bool:
 class RejectsWriter:
     """Writes rejects of one task. Made by :func:`rejects_of`."""
 
-    def __init__(self, options: SourceOptions, fence: SourceFence, epoch: Epoch, timeout_s: float) -> None:
+    def __init__(self, options: SourceOptions, fence: SourceFence, epoch: Epoch) -> None:
         source = options.get(SOURCE) or fence.source
         self._fixed = {"table": options[TABLE], "source": source, "epoch": fence.epoch}
         self._kind = options[OPERATION]
         self._epoch = epoch
-        self._timeout_s = timeout_s
+        self._timeout_s = write_timeout_s(options)
 
     @property
     def tablets(self) -> Collection[TabletId]:
@@ -116,10 +116,10 @@ class RejectsWriter:
         return {**self._fixed, **found}
 
 
-def rejects_of(options: SourceOptions, fence: SourceFence, timeout_s: float) -> RejectsWriter | None:
+def rejects_of(options: SourceOptions, fence: SourceFence) -> RejectsWriter | None:
     """Return a writer of rejects of a job; ``None``: the option ``rejectsTable`` is not given."""
     name = options.get(REJECTS_TABLE)
-    return None if name is None else RejectsWriter(options, fence, _epoch(options, name, fence), timeout_s)
+    return None if name is None else RejectsWriter(options, fence, _epoch(options, name, fence))
 
 
 def _epoch(options: SourceOptions, name: str, fence: SourceFence) -> Epoch:
@@ -138,4 +138,4 @@ def complete_rejects(options: SourceOptions, fence: SourceFence, tablets: Collec
     """
     name = options.get(REJECTS_TABLE)
     if name is not None and (tablets is None or tablets):
-        _epoch(options, name, fence).complete(tablets, timeout_s=options[TIMEOUT_S])
+        _epoch(options, name, fence).complete(tablets, timeout_s=write_timeout_s(options))

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from stelae.spi.errors import PluginError
 from stelae.spi.write import SourceFence, checked_fence
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions, write_timeout_s
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import report, total_of
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         table = table_of(options)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         tablets = None if total.skipped else total.tablets
-        table.epoch(*total.fence).complete(tablets, timeout_s=options[TIMEOUT_S])
+        table.epoch(*total.fence).complete(tablets, timeout_s=write_timeout_s(options))
         complete_rejects(options, total.fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

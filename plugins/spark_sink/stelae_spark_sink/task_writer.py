@@ -11,11 +11,10 @@ from typing import Any
 from stelae.client import RowFailure, WriteResult
 from stelae.client.failures import FAILURES_MAX, UNKNOWN_OUTCOME
 from stelae.client.outside_rows import rows_outside
-from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.write import RowCode, SourceFence, StaleEpoch
 from stelae_spark_sink.null_patterns import DividedRows, divided
-from stelae_spark_sink.options import IGNORE_NULL, OPERATION, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import IGNORE_NULL, OPERATION, SourceOptions, write_timeout_s
 from stelae_spark_sink.overwrite import replaced_rows
 from stelae_spark_sink.rejects_table import rejects_of
 from stelae_spark_sink.table_access import table_of
@@ -78,12 +77,12 @@ class _TaskWriter:
         self.result = TaskResult(fence)
         self._kind = options[OPERATION]
         self._ignores_null = options[IGNORE_NULL]
-        self._timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
+        self._timeout_s = write_timeout_s(options)
         self._table = table_of(options)
         self._retries_before = self._table.retries
         self._epoch = self._table.epoch(*fence)
         self._where = replaced_rows(self._table, options)
-        self._rejects = rejects_of(options, fence, self._timeout_s)
+        self._rejects = rejects_of(options, fence)
 
     def begin(self) -> bool:
         """Begin the epoch, and return whether its rows have to be written."""

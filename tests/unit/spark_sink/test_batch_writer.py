@@ -231,6 +231,14 @@ def test_two_tables_of_one_source_share_a_table_of_rejects(table: Table, make_ta
     assert sorted((row["table"], row["source"]) for row in found) == [("readings", "weather"), ("stations", "weather")]
 
 
+@pytest.mark.parametrize("more", [{}, {"source": "s", "epoch": "1"}, {"overwrite": True}], ids=["job", "source", "all"])
+def test_a_job_may_wait_longer_than_a_write_is_retried(table: Table, rejects: Table, more: dict[str, Any]) -> None:
+    """The client refused the timeout when the job was committed, after all rows were written."""
+    writer = job(timeoutSeconds="600", rejectsTable="rejects", failOnRowErrors="false", **more)
+    writer.commit(tasks(writer, [(1, 1, "new")]))
+    assert held(table)[1] == (1, "new")
+
+
 def test_a_job_that_fails_names_the_table_of_rejects_and_a_repeated_one_adds_nothing(
     table: Table, rejects: Table
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from stelae.client import Client, RenameTable, Table
+from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.write import OpKind
 from stelae_spark_sink.backup.backup_root import BackupRoot
@@ -142,7 +143,7 @@ def _write_backup(
     parts = [(OpKind.DELETE, is_deleted, key), (OpKind.UPSERT, ~is_deleted, columns)]
     for kind, condition, wanted in parts if manifest.deleted else parts[1:]:
         epoch, operation = epoch_of(number, deletes=kind is OpKind.DELETE), kind.name.lower()
-        if table.epoch(source_of(source, operation), epoch).begin(timeout_s=options.timeout_s):
+        if table.epoch(source_of(source, operation), epoch).begin(timeout_s=min(options.timeout_s, TIMEOUT_S_MAX)):
             rows = frame.where(condition).select(*map(_column, wanted))
             with JobProgress(spark, f"restoring {manifest.table} of {manifest.time}", options.progress):
                 write_table(rows, options.masters, table.name, operation=operation, source=source, epoch=epoch)
