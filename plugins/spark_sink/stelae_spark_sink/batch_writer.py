@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from stelae.spi.errors import StelaeError
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink.job_sources import source_of_job
 from stelae_spark_sink.options import (
@@ -25,16 +27,20 @@ from stelae_spark_sink.options import (
 from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
-from stelae_spark_sink.task_result import TaskResult, report, total_of
+from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
+
+END_TASKS_S = 30.0
+"""How long ending the tasks of a failed job is tried, in seconds. The cluster may be the reason why it has failed."""
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame. The driver makes it and sends it to each task.
 
     All tasks of the job, and all their attempts, write one epoch. When the job is committed, the epoch is completed, so
-    that an attempt that is still alive changes nothing any more.
+    that an attempt that is still alive changes nothing any more. The epoch of a job without a source is completed
+    when it fails, too.
 
     Args:
         options: the options of the source.
@@ -88,12 +94,31 @@ class BatchWriter(DataSourceArrowWriter):
             where = replaced_rows(table, options)
             remove_rows_since(table, where, epoch, self._overwritten_at, timeout_s)
             total.tablets.update(epoch.tablets)
-        report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+        try:
+            report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+        except RowsNotWritten:
+            self._end_tasks()
+            raise
         epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)
         complete_rejects(options, self._fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the job without an effect of its own: rows that are written stay, and a repeated job writes the rest."""
+        """End a job that has failed: rows that are written stay, and a repeated job writes the rest.
+
+        Tasks that are still alive change nothing any more, if the tablets can be reached, unless the job has a source:
+        a repeated job has the same epoch then, and its own tasks must be able to write."""
+        self._end_tasks()
+
+    def _end_tasks(self) -> None:
+        """Complete the epoch of a job without a source on all tablets, as far as they can be reached."""
+        if self._options.get(SOURCE) is not None:
+            return
+        timeout_s = min(write_timeout_s(self._options), END_TASKS_S)
+        try:
+            table_of(self._options, planning=True).epoch(*self._fence).complete(timeout_s=timeout_s)
+            complete_rejects(self._options, self._fence, None)
+        except StelaeError as error:
+            print(f"stelae: a task of the job that is still alive may write: {error}", file=sys.stderr)
 
 
 def _fence_of(options: SourceOptions, *, overwrite: bool) -> SourceFence:

@@ -14,12 +14,13 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from stelae.client import Table
-from stelae.spi.errors import SchemaMismatch, StelaeError
+from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
 from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import to_json
 from stelae_spark_sink.task_result import RowsNotWritten
+from stelae_spark_sink.task_writer import EpochOver
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [
@@ -229,6 +230,39 @@ def test_two_tables_of_one_source_share_a_table_of_rejects(table: Table, make_ta
             writer.commit(tasks(writer, [(1, 1, "new"), (200, 2, "new")]))
     found = rejects.scan().to_pylist()
     assert sorted((row["table"], row["source"]) for row in found) == [("readings", "weather"), ("stations", "weather")]
+
+
+@pytest.mark.parametrize("end", ["abort", "commit"])
+def test_a_task_of_a_job_that_has_failed_changes_nothing_any_more(table: Table, end: str) -> None:
+    failed = job(operation="update")
+    if end == "abort":
+        failed.abort([None])
+    else:
+        with pytest.raises(RowsNotWritten):
+            failed.commit(tasks(failed, [(999, 0, "no such row")]))
+    again = job()
+    again.commit(tasks(again, [(1, 1, "new")]))
+    with pytest.raises(EpochOver):
+        tasks(failed, [(1, 1, "old")])
+    assert held(table)[1] == (1, "new")
+
+
+def test_a_task_of_a_failed_job_with_a_source_may_write_because_a_repeated_job_does(table: Table) -> None:
+    failed = job(source="s", epoch="1")
+    failed.abort([None])
+    again = job(source="s", epoch="1")
+    again.commit(tasks(again, [(1, 1, "new")]))
+    assert held(table)[1] == (1, "new")
+
+
+def test_a_job_that_fails_while_no_tablet_answers_says_that_its_tasks_may_write(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = job()
+    for tablet in tablets_of(table):
+        monkeypatch.setattr(tablet, "error", Unavailable("no leader"))
+    failed.abort([None])
+    assert "a task of the job that is still alive may write: tablet readings-0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [{}, {"source": "s", "epoch": "1"}, {"overwrite": True}], ids=["job", "source", "all"])
