@@ -17,6 +17,7 @@ from stelae_spark_sink.null_patterns import DividedRows, divided
 from stelae_spark_sink.options import IGNORE_NULL, OPERATION, SourceOptions, write_timeout_s
 from stelae_spark_sink.overwrite import replaced_rows
 from stelae_spark_sink.rejects_table import rejects_of
+from stelae_spark_sink.row_values import rows_of
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult
 
@@ -139,7 +140,7 @@ class _TaskWriter:
         if not outside:
             return rows
         refused = rows.take(outside)
-        shown = refused.slice(0, self._failures_max(refused)).to_pylist()
+        shown = rows_of(refused.slice(0, self._failures_max(refused)))
         fixed = {"table": self._table.name, "kind": self._kind.name.lower(), "code": OUTSIDE, "reason": OUTSIDE_REASON}
         failures = tuple(RowFailure(row=number, values=values, **fixed) for number, values in enumerate(shown))
         count, counts = len(outside), {OUTSIDE: len(outside)}

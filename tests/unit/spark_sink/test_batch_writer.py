@@ -232,6 +232,42 @@ def test_two_tables_of_one_source_share_a_table_of_rejects(table: Table, make_ta
     assert sorted((row["table"], row["source"]) for row in found) == [("readings", "weather"), ("stations", "weather")]
 
 
+@pytest.mark.parametrize("size", [1 << 10, 70 << 10, 300 << 10])
+def test_a_row_that_is_too_large_for_a_cell_is_in_the_table_of_rejects(table: Table, rejects: Table, size: int) -> None:
+    """From 64 KiB the table refused it, which failed the job, and each repetition of it."""
+    writer = job(rejectsTable="rejects", failOnRowErrors="false", operation="insert")
+    writer.commit(tasks(writer, [(1, 1, "x" * size), (200, 2, "fine")]))
+    (found,) = rejects.scan().to_pylist()
+    assert 200 in held(table) and (found["row"] is None) == (size > 64 << 10)
+    assert ("does not take the row: column 'row'" in found["reason"]) == (size == 70 << 10)
+
+
+def test_text_that_is_not_utf8_is_in_the_table_of_rejects(table: Table, rejects: Table) -> None:
+    writer = job(rejectsTable="rejects", failOnRowErrors="false")
+    raw = pa.array([b"fine", b"\xff\xfe"], pa.binary())
+    note = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    rows = pa.RecordBatch.from_arrays([pa.array([200, 201]), pa.array([2, 2]), note], GIVEN.names)
+    writer.commit([writer.write(iter([rows]))])
+    (found,) = rejects.scan().to_pylist()
+    assert 200 in held(table) and json.loads(found["row"]) == {"id": 201, "day": 2, "note": "//4="}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_time_beyond_the_year_9999_is_in_the_table_of_rejects(
+    make_table: MadeTable, rejects: Table, overwrite: bool
+) -> None:
+    """``timestamp'9999-12-31 23:59:59'`` of a session in New York is in the year 10000 in UTC."""
+    table = make_table("readings", [{"name": "id", "type": "int64"}, {"name": "at", "type": "timestamp"}], ["id"])
+    given = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
+    outside = {"replaceWhere": '["id", ">", 1]'} if overwrite else {}
+    writer = job(given, overwrite=overwrite, rejectsTable="rejects", failOnRowErrors="false", **outside)
+    late = 253_402_318_799_000_000
+    times = pa.array([late, 0], pa.int64()).view(pa.timestamp("us", "UTC"))
+    writer.commit([writer.write(iter([pa.RecordBatch.from_arrays([pa.array([1, 2]), times], given.names)]))])
+    (found,) = rejects.scan().to_pylist()
+    assert table.scan(["id"]).to_pylist() == [{"id": 2}] and json.loads(found["row"]) == {"id": 1, "at": late}
+
+
 @pytest.mark.parametrize("end", ["abort", "commit"])
 def test_a_task_of_a_job_that_has_failed_changes_nothing_any_more(table: Table, end: str) -> None:
     failed = job(operation="update")
