@@ -95,7 +95,8 @@ TIMESTAMP_AS_OF = SparkOption(
     parse=values.time,
     uses=frozenset({Use.READ}),
     text="Read the table as of this time: `2026-06-01T12:00:00Z`, with a time zone, or the `timestamp` of a write. "
-    "Without it, the driver chooses the present time when it plans a query. All tasks of a query read at one time.",
+    "Without it, the driver chooses the present time when it plans the first query of a DataFrame. All tasks of a "
+    "query read at one time.",
 )
 TARGET_PARTITION_BYTES = SparkOption(
     name="targetPartitionBytes",

@@ -27,8 +27,11 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark sets for the tasks of a stream. ``tests/spark`` checks that it does."""
 
-_begun: set[tuple[str, str]] = set()
-"""The runs of queries, with their sources, of which this process has begun an epoch."""
+BEGUN_MAX = 1024
+"""The most runs of queries that a process remembers. One that is forgotten begins its next batch, which is harmless."""
+
+_begun: dict[tuple[str, str], None] = {}
+"""The runs of queries, with their sources, of which this process has begun an epoch, in the order of their begin."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -58,7 +61,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         run = (self._run, fence.source)
         result = write_task(self._options, fence, iterator, begin=run not in _begun)
         if not result.skipped:
-            _begun.add(run)
+            _begun[run] = None
+            while len(_begun) > BEGUN_MAX:
+                del _begun[next(iter(_begun))]
         return result
 
     def _fence(self) -> SourceFence:
