@@ -15,6 +15,7 @@ from stelae.spark import create_rejects_table
 from stelae.spi.errors import SchemaMismatch
 from stelae_spark_sink import data_source, task_writer
 from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink.job_sources import rejects_fence
 
 COLUMNS = [
     {"name": "id", "type": "int64"},
@@ -65,7 +66,7 @@ def test_rejects_of_a_job_are_in_a_table_of_the_helper(masters: str, client: Cli
     writer.commit(messages)
     rejects = client.table("rejects")
     assert rejects.scan().count() == 3000
-    assert not rejects.epoch("s", 1).begin() and not table.epoch("s", 1).begin()
+    assert not rejects.epoch(*rejects_fence(writer._fence, NAME)).begin() and not table.epoch("s/insert", 1).begin()
     client.drop_table("rejects")
 
 

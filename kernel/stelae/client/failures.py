@@ -36,7 +36,8 @@ class RowFailure(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  #: Kind of the write: ``insert``, ``upsert``, ...
     row: int  #: Position in the call's rows, from 0. In a session, the position since the session began.
     #: ``ALREADY_PRESENT``, ``NOT_FOUND``, ``BAD_VALUE``, ``NO_PARTITION``, ``OUTSIDE_PARTITION``, ``TOO_LARGE``,
-    #: ``UNKNOWN_OUTCOME``, or the code of the error with which the whole operation was refused.
+    #: ``UNKNOWN_OUTCOME``, or the code of the error with which the whole operation was refused, with which the lookup
+    #: of the row's partition failed, or, in an epoch, the read of the row that an insert has met.
     code: str
     reason: str  #: For ``BAD_VALUE``: the column, the expected type, and type and value of the input.
     values: Mapping[str, Any] | None = None  #: The row by column name, as far as it could be read.

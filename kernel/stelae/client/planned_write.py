@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from stelae.client.failures import UNKNOWN_OUTCOME, FailureTally, reason_of
 from stelae.client.few_rows import FewRows
 from stelae.client.row_input import InputBatch
-from stelae.partition.partitioning import Partitioning
+from stelae.partition.partitioning import NoPartition, Partitioning
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.key_order import KeyOrder
 from stelae.rows.operations import Operation
@@ -19,6 +19,9 @@ from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column
 from stelae.spi.write import OpKind, OpResult, RowCode, RowError, StaleSequence
+
+_UNPLACED = (NoPartition.code, RowCode.OUTSIDE_PARTITION.name)
+"""Codes of rows whose partition this client did not find."""
 
 
 class WritableTablet(Protocol):
@@ -216,10 +219,17 @@ class PlannedWrite:
             sent.positions[row], code, reason, values_of(batch_of(sent.rows), row) if self._tally.has_room else None
         )
 
-    def give_up(self, addition: str = "") -> None:
-        """Count the refused rows as failed. ``addition`` is appended to the reason of each."""
+    def give_up(self, problem: StelaeError | None = None) -> None:
+        """Count the refused rows as failed.
+
+        ``problem``: why the table could not be looked up again; it is appended to the reason of each row. A row whose
+        partition was not found gets its code, because the range of the row may have been added meanwhile."""
+        addition = "" if problem is None else f"; the table could not be looked up again: {problem}"
         for refused in self.refused:
-            self.fail_rows(refused, lambda row, reason=refused.reason: reason(row) + addition)  # type: ignore[misc]
+            told = refused
+            if problem is not None and refused.code in _UNPLACED:
+                told = refused._replace(code=problem.code)
+            self.fail_rows(told, lambda row, reason=refused.reason: reason(row) + addition)  # type: ignore[misc]
 
     def fail_rows(
         self, refused: RefusedRows, reason: Callable[[int], str], numbers: Iterable[int] | None = None

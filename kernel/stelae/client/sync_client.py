@@ -273,9 +273,9 @@ class Table(WriteMethods, FeedMethods):
         """Return a hybrid timestamp for ``scan(at=...)``; see ``AsyncTable.now``."""
         return self._table.now()
 
-    def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
+    def latest(self, *, tablets: Iterable[TabletId] | None = None, timeout_s: float = TIMEOUT_S) -> int:
         """Return a hybrid timestamp for ``scan(at=...)`` of now; see ``AsyncTable.latest``."""
-        return self._loop_thread.run(self._table.latest(timeout_s=timeout_s))
+        return self._loop_thread.run(self._table.latest(tablets=tablets, timeout_s=timeout_s))
 
 
 class Epoch(WriteMethods):

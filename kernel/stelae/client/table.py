@@ -39,6 +39,7 @@ from stelae.partition.schema import KeyRange
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.changes import FLAG_ID, changes_layout
 from stelae.spi.errors import CallerError
+from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
@@ -413,17 +414,22 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         time."""
         return max(self._wall_timestamp(), *self._writer.written.values(), 0)
 
-    async def latest(self, *, timeout_s: float = TIMEOUT_S) -> int:
+    async def latest(self, *, tablets: Iterable[TabletId] | None = None, timeout_s: float = TIMEOUT_S) -> int:
         """Return a hybrid timestamp for ``scan(at=...)`` that shows every write acknowledged before, to any client.
 
         The leader of each tablet is asked. This machine's clock is not used, so it may be behind those of the nodes.
 
+        Args:
+            tablets: ids of the tablets to ask, of whose writes the time is then; ``None``: all. Without any: 0.
+            timeout_s: how long a leader is asked.
+
         Raises:
             Unavailable: the leader of a tablet did not answer in time.
         """
-        timeout_s = seconds("timeout_s", timeout_s)
+        timeout_s, only = seconds("timeout_s", timeout_s), None if tablets is None else {*tablets}
         await self._refresh_tablets(timeout_s)
-        return await latest_time(self.schema, self._tablets, timeout_s)
+        asked = [tablet for tablet in self._tablets if only is None or tablet.tablet_id in only]
+        return await latest_time(self.schema, asked, timeout_s)
 
     # -- lookups of the table --------------------------------------------------------------------
 

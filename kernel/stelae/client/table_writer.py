@@ -100,7 +100,7 @@ class TableWriter:
                 if not await self._refreshed(sent, timeout_s):
                     break
             except (RetryableError, SchemaMismatch) as error:
-                sent.give_up(f"; the table could not be looked up again: {error}")
+                sent.give_up(error)
                 return
             sent = self.plan(kind, [refused.batch for refused in sent.refused], sent.tally)
             sent.send(timeout_s)
@@ -118,7 +118,8 @@ class TableWriter:
             try:
                 found = await self.find(present.batch.rows.select(self.schema.key_layout), timeout_s)
             except StelaeError as error:
-                sent.fail_rows(present, lambda row, error=error: f"a row with this key exists; {error}")  # type: ignore[misc]
+                reason = f"a row with this key exists, and it could not be compared: {error}"
+                sent.fail_rows(present._replace(code=error.code), lambda row, reason=reason: reason)  # type: ignore[misc]
             else:
                 equal = rows_equal(present.batch.rows, found)
                 sent.fail_rows(present, present.reason, [row for row, same in enumerate(equal) if not same])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from stelae.spi.errors import StelaeError
 from stelae.spi.write import SourceFence, checked_fence
+from stelae_spark_sink.job_sources import source_of_job
 from stelae_spark_sink.options import (
     EPOCH,
     FAIL_ON_ROW_ERRORS,
@@ -19,20 +22,25 @@ from stelae_spark_sink.options import (
     TIMEOUT_S,
     BadOption,
     SourceOptions,
+    write_timeout_s,
 )
-from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows
+from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
-from stelae_spark_sink.task_result import TaskResult, report, total_of
+from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
+
+END_TASKS_S = 30.0
+"""How long ending the tasks of a failed job is tried, in seconds. The cluster may be the reason why it has failed."""
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame. The driver makes it and sends it to each task.
 
     All tasks of the job, and all their attempts, write one epoch. When the job is committed, the epoch is completed, so
-    that an attempt that is still alive changes nothing any more.
+    that an attempt that is still alive changes nothing any more. The epoch of a job without a source is completed
+    when it fails, too.
 
     Args:
         options: the options of the source.
@@ -48,21 +56,21 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
         self._options = options
-        self._fence = _fence_of(options)
+        self._fence = _fence_of(options, overwrite=overwrite)
         table = table_of(options, planning=True)
         check_columns(table, options, given)
         check_rejects_table(options)
         self._overwritten_at: int | None = None
         if overwrite:
             check_overwrite(table, options, given)
-            self._overwritten_at = table.latest(timeout_s=options[TIMEOUT_S])
+            self._overwritten_at = time_before(table, options[TIMEOUT_S])
         elif options.get(REPLACE_WHERE) is not None:
             raise BadOption(
                 f"option {REPLACE_WHERE.name!r} applies to overwrite: set mode('overwrite'), or leave it out"
             )
         self._is_complete = False
         if options.get(SOURCE) is not None:
-            self._is_complete = not table.epoch(*self._fence).begin(timeout_s=options[TIMEOUT_S])
+            self._is_complete = not table.epoch(*self._fence).begin(timeout_s=write_timeout_s(options))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of a task."""
@@ -80,24 +88,45 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         total = total_of(messages) or TaskResult(self._fence)
-        table, timeout_s = table_of(options), options[TIMEOUT_S]
+        table, timeout_s = table_of(options), write_timeout_s(options)
         epoch = table.epoch(*self._fence)
         if self._overwritten_at is not None and not total.skipped and not total.failed:
             where = replaced_rows(table, options)
-            remove_rows_since(table, where, epoch, self._overwritten_at, total.timestamp, timeout_s)
+            remove_rows_since(table, where, epoch, self._overwritten_at, timeout_s)
             total.tablets.update(epoch.tablets)
-        report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+        try:
+            report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+        except RowsNotWritten:
+            self._end_tasks()
+            raise
         epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)
         complete_rejects(options, self._fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the job without an effect of its own: rows that are written stay, and a repeated job writes the rest."""
+        """End a job that has failed: rows that are written stay, and a repeated job writes the rest.
+
+        Tasks that are still alive change nothing any more, if the tablets can be reached, unless the job has a source:
+        a repeated job has the same epoch then, and its own tasks must be able to write."""
+        self._end_tasks()
+
+    def _end_tasks(self) -> None:
+        """Complete the epoch of a job without a source on all tablets, as far as they can be reached."""
+        if self._options.get(SOURCE) is not None:
+            return
+        timeout_s = min(write_timeout_s(self._options), END_TASKS_S)
+        try:
+            table_of(self._options, planning=True).epoch(*self._fence).complete(timeout_s=timeout_s)
+            complete_rejects(self._options, self._fence, None)
+        except StelaeError as error:
+            print(f"stelae: a task of the job that is still alive may write: {error}", file=sys.stderr)
 
 
-def _fence_of(options: SourceOptions) -> SourceFence:
+def _fence_of(options: SourceOptions, *, overwrite: bool) -> SourceFence:
     """Return the source and epoch of a job: those of its options, or new ones."""
     source, epoch = options.get(SOURCE), options.get(EPOCH)
     if (source is None) != (epoch is None):
         missing = SOURCE if source is None else EPOCH
         raise BadOption(f"the options 'source' and 'epoch' belong together; set {missing.name!r}, too")
-    return checked_fence(f"spark/{uuid.uuid4().hex}" if source is None else source, epoch or 0)
+    if source is None:
+        return checked_fence(f"spark/{uuid.uuid4().hex}", 0)
+    return checked_fence(source_of_job(source, options, overwrite=overwrite), epoch or 0)

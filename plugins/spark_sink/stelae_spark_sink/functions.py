@@ -58,7 +58,8 @@ def read_table(
         where: filters of the Python client, ``(column, operation, value)`` or a list of these. Tablets judge them,
             whether ``spark.sql.python.filterPushdown.enabled`` is on or off.
         at: read the table as of this time: a ``datetime`` (local time if it has no zone) or a hybrid timestamp.
-            ``None``: each query reads the table as of the time at which it is planned.
+            ``None``: the time at which Spark plans the first query of the DataFrame. Later queries of the same
+            DataFrame read at this time, too.
 
     Raises:
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.

@@ -13,9 +13,15 @@ from typing import Any
 
 from stelae.client.filters import BadFilter, Filter
 from stelae.client.text_values import parse_text
+from stelae.rows.scalars import has_nanoseconds, plain_scalar
 from stelae.spi.schema import Column, Schema
 
 _AS_TEXT = ("decimal", "date", "timestamp", "binary")
+
+_ANY = Column(id=1, name="any", type="binary")
+"""A column for values whose column is unknown: those of libraries become those of Python, and mean the same."""
+
+_DAY_LENGTH = len("2026-06-01")
 
 
 def to_json(where: Filter | Iterable[Filter]) -> str:
@@ -31,18 +37,32 @@ def to_json(where: Filter | Iterable[Filter]) -> str:
 
 
 def plain_text(value: Any) -> Any:
-    """Return a value that JSON does not have as one that it has, for ``json.dumps``."""
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if hasattr(value, "item"):  # A scalar of numpy.
-        return value.item()
-    if isinstance(value, Iterable):
-        return [*value]
+    """Return a value that JSON does not have as one that it has, for ``json.dumps``.
+
+    Raises:
+        BadFilter: no column has a value of this type, or a time is finer than microseconds, or outside of the years 1
+            to 9999.
+    """
+    plain = plain_scalar(_ANY, value)
+    if plain is None or (isinstance(plain, bool | int | float | str) and not _is_time(value)):
+        return plain
+    if isinstance(plain, Decimal):
+        return str(plain)
+    if isinstance(plain, date) and not has_nanoseconds(plain):
+        return plain.isoformat()
+    if isinstance(plain, bytes | bytearray):
+        return base64.b64encode(plain).decode()
+    if _is_time(value):
+        raise BadFilter(f"a filter cannot have the time {value}: give whole microseconds in the years 1 to 9999")
+    if isinstance(plain, Iterable):
+        return [*plain]
     raise BadFilter(f"a filter cannot have a value of type {type(value).__name__}: {value!r:.60}")
+
+
+def _is_time(value: Any) -> bool:
+    """Return whether a value is a time of Python, pandas or numpy; an array of times is none."""
+    is_scalar = getattr(value, "shape", None) == ()
+    return isinstance(value, datetime) or (is_scalar and getattr(value.dtype, "kind", "") == "M")
 
 
 def with_values(schema: Schema, where: Sequence[Filter]) -> list[Filter]:
@@ -65,12 +85,27 @@ def _with_values(schema: Schema, one: Filter) -> Filter:
     return name, op, _value(column, value)
 
 
-def _value(column: Column, text: Any) -> Any:
+def _value(column: Column, given: Any) -> Any:
     import pyarrow as pa
 
-    if not isinstance(text, str):
-        return text
-    found = parse_text(column, pa.array([text.encode()], pa.binary()))
+    if not isinstance(given, str):
+        if given is None or column.data_type.name == "decimal":
+            return given  # The client refuses null, and takes whole numbers for decimals only.
+        raise BadFilter(f"in a filter, column {column.name!r}: expected {column.type} as text, got {given!r:.60}")
+    if column.type == "date" and len(given.strip()) > _DAY_LENGTH:
+        return _day_of(column, given)
+    found = parse_text(column, pa.array([given.encode()], pa.binary()))
     if found.bad:
         raise BadFilter(f"in a filter, {found.bad[0]}")
     return found.array[0].as_py()
+
+
+def _day_of(column: Column, text: str) -> date:
+    """Return the day of a time at midnight, in UTC if it has a zone, as the client takes it for a date."""
+    try:
+        found = plain_scalar(column, datetime.fromisoformat(text.strip()))
+    except ValueError:
+        found = None
+    if type(found) is not date:
+        raise BadFilter(f"in a filter, column {column.name!r}: expected date, got {text!r:.60}")
+    return found

@@ -10,7 +10,7 @@ from typing import Any
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import source_id
-from stelae.spi.write import OpKind, checked_fence
+from stelae.spi.write import OpKind
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -21,6 +21,9 @@ SIZE_BYTES_MIN = 1 << 20
 
 SIZE_BYTES_MAX = 1 << 50
 """The greatest size of a part of a table, which is larger than any tablet."""
+
+EPOCH_MAX = (1 << 63) - 2
+"""The highest epoch that can be completed, which begins the next one."""
 
 SECONDS_MAX = 3600.0
 """The longest time for which a task may retry."""
@@ -147,9 +150,12 @@ def source(text: str) -> str:
 def epoch(text: str) -> int:
     """Return the number of an epoch."""
     try:
-        return checked_fence("source", int(text)).epoch
-    except (ValueError, StelaeError):
-        raise ValueError("an integer from 0 to 2**63 - 1") from None
+        found = int(text)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= EPOCH_MAX:
+        raise ValueError("an integer from 0 to 2**63 - 2")
+    return found
 
 
 def boolean(text: str) -> bool:

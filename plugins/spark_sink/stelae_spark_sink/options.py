@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from stelae.client.filters import Filter
+from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError
 from stelae.spi.write import OpKind
 from stelae_spark_sink import option_values as values
@@ -64,7 +65,8 @@ TIMEOUT_S = SparkOption(
     parse=values.seconds,
     default=120.0,
     shown_default="`120`",
-    text="How long a task retries one page of a scan, or one batch of rows, before it fails.",
+    text="How long a task retries one page of a scan, or one batch of rows, before it fails. A write is retried "
+    "for 300 seconds at most.",
 )
 _READS = frozenset({Use.READ, Use.STREAM_READ})
 COLUMNS = SparkOption(
@@ -84,7 +86,8 @@ WHERE: SparkOption[Sequence[Filter]] = SparkOption(
     uses=frozenset({Use.READ}),
     text="Read only the rows for which all filters hold, as a JSON list of `[column, operation, value]`: "
     '`[["station", "in", ["Oslo", "Bergen"]], ["celsius", ">", 20.5], ["note", "is null"]]`. The operations are those '
-    "of the Python client. Decimals, dates and times are text, binary values are base64.",
+    "of the Python client. Decimals, dates and times are text, binary values are base64. A decimal may be a whole "
+    "number, too.",
 )
 TIMESTAMP_AS_OF = SparkOption(
     name="timestampAsOf",
@@ -92,7 +95,8 @@ TIMESTAMP_AS_OF = SparkOption(
     parse=values.time,
     uses=frozenset({Use.READ}),
     text="Read the table as of this time: `2026-06-01T12:00:00Z`, with a time zone, or the `timestamp` of a write. "
-    "Without it, the driver chooses the present time when it plans a query. All tasks of a query read at one time.",
+    "Without it, the driver chooses the present time when it plans the first query of a DataFrame. All tasks of a "
+    "query read at one time.",
 )
 TARGET_PARTITION_BYTES = SparkOption(
     name="targetPartitionBytes",
@@ -175,7 +179,8 @@ EPOCH = SparkOption(
     parse=values.epoch,
     uses=frozenset({Use.WRITE}),
     text="Number of the run of the `source`, higher than that of the run before. A run that is complete is not written "
-    "again. In `foreachBatch` it is the batch id.",
+    "again. In `foreachBatch` it is the batch id. Each operation on a table is complete by itself, and so is an "
+    "overwrite with each `replaceWhere`. Two writes with one of these need two names of a source.",
 )
 FAIL_ON_ROW_ERRORS = SparkOption(
     name="failOnRowErrors",
@@ -301,6 +306,11 @@ class SourceOptions:
         """Return the value of an option, or ``None`` if it is not given and has no default."""
         found: _Value | None = self._values.get(option.name, option.default)
         return found
+
+
+def write_timeout_s(options: SourceOptions) -> float:
+    """Return how long one write or one change of an epoch is retried, in seconds: the client has a limit for writes."""
+    return min(options[TIMEOUT_S], TIMEOUT_S_MAX)
 
 
 def has_option_of_writes(given: Iterable[str]) -> bool:

@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from pyspark.sql.types import StructType
 
 from stelae.client import Epoch, ScanToken, Table
 from stelae.client.filters import Filter, predicates
+from stelae.client.tokens import TokenPart
+from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
 from stelae_spark_sink.json_filters import with_values
 from stelae_spark_sink.options import IGNORE_NULL, OPERATION, REPLACE_WHERE, BadOption, SourceOptions
+
+DELETE_ROWS_MAX = 1 << 18
+"""The most rows that are deleted after one look at the changes of a tablet."""
 
 
 def check_overwrite(table: Table, options: SourceOptions, given: StructType) -> None:
@@ -54,34 +60,71 @@ def replaced_rows(table: Table, options: SourceOptions) -> list[Filter]:
     return where
 
 
-def remove_rows_since(
-    table: Table, where: Sequence[Filter], epoch: Epoch, since: int, written_at: int, timeout_s: float
-) -> int:
+def time_before(table: Table, timeout_s: float) -> int:
+    """Return a hybrid timestamp that is above all acknowledged writes to a table, and below all later ones.
+
+    It is the time of the cluster, whatever the clock of this machine says. A tablet that has been read at a time gives
+    no later write that time or a lower one, so each tablet is read at it.
+
+    Raises:
+        Unavailable: a tablet did not answer in time.
+    """
+    at = table.latest(timeout_s=timeout_s)
+    table.diff(at, at, [*table.key], timeout_s=timeout_s).count()
+    return at
+
+
+def remove_rows_since(table: Table, where: Sequence[Filter], epoch: Epoch, since: int, timeout_s: float) -> int:
     """Delete the rows that a table had at ``since`` and that were not written since; return their number.
+
+    The changes of a tablet are read again directly before its rows are deleted, so that rows that others write
+    meanwhile stay. A write between the last look at the changes and the delete is lost; see the page *Spark*.
 
     Args:
         table: the table.
         where: only rows for which these filters held at ``since`` are deleted.
         epoch: the epoch of the job.
-        since: hybrid timestamp of the time before the job.
-        written_at: the highest hybrid timestamp of the writes of the job.
+        since: hybrid timestamp of the time before the job, of :func:`time_before`.
         timeout_s: how long a page or a write is retried.
     """
     key = [*table.key]
-    until = max(table.now(), written_at, since)
-    changed = _by_tablet(table.diff(since, until, key, timeout_s=timeout_s).tokens())
     removed = 0
     for tablet, tokens in _by_tablet(table.scan(key, where, at=since, timeout_s=timeout_s).tokens()).items():
-        old = _keys(table, tokens, key, timeout_s)
-        new = _keys(table, changed.get(tablet, []), key, timeout_s)
-        gone = old.join(new, keys=key, join_type="left anti") if new.num_rows else old
-        if gone.num_rows:
-            removed += epoch.delete(gone, timeout_s=timeout_s).written
+        changes = _Changes(table, tablet, since, timeout_s)
+        gone = changes.without(_keys(table, tokens, key, timeout_s))
+        while gone.num_rows:
+            gone = changes.without(gone)  # Reading all changes took a while, and so did a delete.
+            removed += epoch.delete(gone.slice(0, DELETE_ROWS_MAX), timeout_s=timeout_s).written
+            gone = gone.slice(DELETE_ROWS_MAX)
     return removed
 
 
-def _by_tablet(tokens: Sequence[ScanToken]) -> dict[str, list[ScanToken]]:
-    found: dict[str, list[ScanToken]] = {}
+class _Changes:
+    """Follows the changes of one tablet."""
+
+    def __init__(self, table: Table, tablet: TabletId, since: int, timeout_s: float) -> None:
+        self._table = table
+        self._tablet = tablet
+        self._until = since
+        self._timeout_s = timeout_s
+        token = table.diff(since, since, [*table.key], timeout_s=timeout_s).token()
+        assert token is not None, "the diff has not begun"
+        self._token = token
+
+    def without(self, keys: Any) -> Any:
+        """Return the keys of a ``pyarrow.Table`` without those of the rows that were changed since the last call."""
+        if not keys.num_rows:
+            return keys
+        table, since = self._table, self._until
+        self._until = max(since, table.latest(tablets=[self._tablet], timeout_s=self._timeout_s))
+        parts = (TokenPart(self._tablet, self._until),)
+        token = msgspec.structs.replace(self._token, parts=parts, since=since, at=self._until)
+        changed = _keys(table, [token], table.key, self._timeout_s)
+        return keys.join(changed, keys=[*table.key], join_type="left anti") if changed.num_rows else keys
+
+
+def _by_tablet(tokens: Sequence[ScanToken]) -> dict[TabletId, list[ScanToken]]:
+    found: dict[TabletId, list[ScanToken]] = {}
     for token in tokens:
         for part in token.parts or ():
             found.setdefault(part.tablet_id, []).append(token)
@@ -91,5 +134,4 @@ def _by_tablet(tokens: Sequence[ScanToken]) -> dict[str, list[ScanToken]]:
 def _keys(table: Table, tokens: Sequence[ScanToken], key: Sequence[str], timeout_s: float) -> Any:
     import pyarrow as pa
 
-    read = [table.open(token, timeout_s=timeout_s).to_arrow().select(key) for token in tokens]
-    return pa.concat_tables(read) if read else pa.table({name: [] for name in key})
+    return pa.concat_tables([table.open(token, timeout_s=timeout_s).to_arrow().select(key) for token in tokens])

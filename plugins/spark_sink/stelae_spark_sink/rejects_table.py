@@ -15,9 +15,11 @@ from stelae.client import Epoch, RowFailure, Table
 from stelae.client.failures import WriteResult
 from stelae.spi.errors import SchemaMismatch, Unavailable
 from stelae.spi.ids import TabletId
-from stelae.spi.write import SourceFence, StaleEpoch
+from stelae.spi.write import OpKind, RowCode, SourceFence, StaleEpoch
+from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import plain_text
-from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, TABLE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, SOURCE, TABLE, SourceOptions, write_timeout_s
+from stelae_spark_sink.row_values import rows_of
 from stelae_spark_sink.table_access import table_of
 
 KEY = ("table", "source", "epoch", "row_hash")
@@ -71,11 +73,12 @@ def _takes_these_columns(table: Table) -> bool:
 class RejectsWriter:
     """Writes rejects of one task. Made by :func:`rejects_of`."""
 
-    def __init__(self, options: SourceOptions, epoch: Epoch, timeout_s: float) -> None:
-        self._fixed = {"table": options[TABLE], "source": epoch.fence.source, "epoch": epoch.fence.epoch}
+    def __init__(self, options: SourceOptions, fence: SourceFence, epoch: Epoch) -> None:
+        source = options.get(SOURCE) or fence.source
+        self._fixed = {"table": options[TABLE], "source": source, "epoch": fence.epoch}
         self._kind = options[OPERATION]
         self._epoch = epoch
-        self._timeout_s = timeout_s
+        self._timeout_s = write_timeout_s(options)
 
     @property
     def tablets(self) -> Collection[TabletId]:
@@ -92,8 +95,22 @@ class RejectsWriter:
         Raises:
             Unavailable: rejects could not be written now.
         """
-        rejects = [self._reject(row, failure) for row, failure in zip(rows.to_pylist(), failures, strict=True)]
-        result = self._epoch.upsert(rejects, errors="return", timeout_s=self._timeout_s)
+        rejects = [self._reject(row, failure) for row, failure in zip(rows_of(rows), failures, strict=True)]
+        result = self._upsert(rejects)
+        refused = [failure for failure in result.failures if failure.code == RowCode.BAD_VALUE.name]
+        if refused:
+            shortened = self._upsert([_without_row(rejects[failure.row], failure.reason) for failure in refused])
+            if len(refused) == result.failed:
+                return self._checked(shortened)
+        return self._checked(result)
+
+    def _upsert(self, rejects: Sequence[Mapping[str, Any]]) -> WriteResult:
+        timeout_s, count = self._timeout_s, len(rejects)
+        return self._epoch.write(OpKind.UPSERT, rejects, errors="return", timeout_s=timeout_s, failures_max=count)
+
+    @staticmethod
+    def _checked(result: WriteResult) -> WriteResult:
+        """Return a result. ``Unavailable``: rejects were not written, for other reasons than a later epoch."""
         if result.failed and StaleEpoch.code not in result.counts:
             fact = (
                 f"{result.failed} of {result.rows} rejects could not be written to table {result.failures[0].table!r}"
@@ -114,10 +131,23 @@ class RejectsWriter:
         return {**self._fixed, **found}
 
 
-def rejects_of(options: SourceOptions, fence: SourceFence, timeout_s: float) -> RejectsWriter | None:
+def _without_row(reject: Mapping[str, Any], problem: str) -> dict[str, Any]:
+    """Return a reject without its row, which the table does not take: the limit of its cells may be lower."""
+    return {
+        **reject,
+        "row": None,
+        "reason": f"{reject['reason']}; the table of rejects does not take the row: {problem}",
+    }
+
+
+def rejects_of(options: SourceOptions, fence: SourceFence) -> RejectsWriter | None:
     """Return a writer of rejects of a job; ``None``: the option ``rejectsTable`` is not given."""
     name = options.get(REJECTS_TABLE)
-    return None if name is None else RejectsWriter(options, table_of(options, name).epoch(*fence), timeout_s)
+    return None if name is None else RejectsWriter(options, fence, _epoch(options, name, fence))
+
+
+def _epoch(options: SourceOptions, name: str, fence: SourceFence) -> Epoch:
+    return table_of(options, name).epoch(*rejects_fence(fence, options[TABLE]))
 
 
 def complete_rejects(options: SourceOptions, fence: SourceFence, tablets: Collection[TabletId] | None) -> None:
@@ -132,4 +162,4 @@ def complete_rejects(options: SourceOptions, fence: SourceFence, tablets: Collec
     """
     name = options.get(REJECTS_TABLE)
     if name is not None and (tablets is None or tablets):
-        table_of(options, name).epoch(*fence).complete(tablets, timeout_s=options[TIMEOUT_S])
+        _epoch(options, name, fence).complete(tablets, timeout_s=write_timeout_s(options))

@@ -66,7 +66,7 @@ _KINDS: Mapping[type[t.DataType], str] = {
 }
 
 
-class UnsupportedSparkType(SchemaMismatch, code="UNSUPPORTEDPLAIN_TYPES_TYPE"):
+class UnsupportedSparkType(SchemaMismatch, code="UNSUPPORTED_SPARK_TYPE"):
     """A column of a DataFrame has a type that no table has."""
 
 

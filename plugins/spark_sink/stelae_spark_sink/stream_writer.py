@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from stelae.spi.errors import PluginError
 from stelae.spi.write import SourceFence, checked_fence
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions, write_timeout_s
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import report, total_of
@@ -27,8 +27,11 @@ QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark sets for the tasks of a stream. ``tests/spark`` checks that it does."""
 
-_begun: set[tuple[str, str]] = set()
-"""The runs of queries, with their sources, of which this process has begun an epoch."""
+BEGUN_MAX = 1024
+"""The most runs of queries that a process remembers. One that is forgotten begins its next batch, which is harmless."""
+
+_begun: dict[tuple[str, str], None] = {}
+"""The runs of queries, with their sources, of which this process has begun an epoch, in the order of their begin."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -58,7 +61,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         run = (self._run, fence.source)
         result = write_task(self._options, fence, iterator, begin=run not in _begun)
         if not result.skipped:
-            _begun.add(run)
+            _begun[run] = None
+            while len(_begun) > BEGUN_MAX:
+                del _begun[next(iter(_begun))]
         return result
 
     def _fence(self) -> SourceFence:
@@ -82,7 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         table = table_of(options)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         tablets = None if total.skipped else total.tablets
-        table.epoch(*total.fence).complete(tablets, timeout_s=options[TIMEOUT_S])
+        table.epoch(*total.fence).complete(tablets, timeout_s=write_timeout_s(options))
         complete_rejects(options, total.fence, None if total.skipped else total.rejects_tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

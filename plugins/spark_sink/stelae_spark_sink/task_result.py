@@ -37,14 +37,12 @@ class TaskResult(WriterCommitMessage):
     samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
     tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
     rejects_tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rejects were written.
-    timestamp: int = 0  #: The highest hybrid timestamp of the writes.
 
     def add(self, result: WriteResult) -> None:
         """Add the result of one batch of rows."""
         self.rows += result.rows
         self.failed += result.failed
         self.samples += [_sample(failure) for failure in result.failures[: SAMPLES_MAX - len(self.samples)]]
-        self.timestamp = max(self.timestamp, result.timestamp)
 
 
 def _sample(failure: RowFailure) -> str:
@@ -68,7 +66,6 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]
         total.tablets |= task.tablets
         total.rejects_tablets |= task.rejects_tablets
-        total.timestamp = max(total.timestamp, task.timestamp)
     return total
 
 

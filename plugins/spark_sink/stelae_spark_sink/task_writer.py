@@ -11,13 +11,13 @@ from typing import Any
 from stelae.client import RowFailure, WriteResult
 from stelae.client.failures import FAILURES_MAX, UNKNOWN_OUTCOME
 from stelae.client.outside_rows import rows_outside
-from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.write import RowCode, SourceFence, StaleEpoch
 from stelae_spark_sink.null_patterns import DividedRows, divided
-from stelae_spark_sink.options import IGNORE_NULL, OPERATION, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import IGNORE_NULL, OPERATION, SourceOptions, write_timeout_s
 from stelae_spark_sink.overwrite import replaced_rows
 from stelae_spark_sink.rejects_table import rejects_of
+from stelae_spark_sink.row_values import rows_of
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult
 
@@ -32,8 +32,10 @@ OUTSIDE = "OUTSIDE_REPLACE_WHERE"
 
 OUTSIDE_REASON = "the filters of the option 'replaceWhere' do not hold for the row"
 
-_ROW_CODES = {code.name for code in RowCode} | {"TOO_LARGE", "NO_PARTITION", OUTSIDE}
-"""Codes of failures that a row has by itself. A task that is repeated meets them again."""
+_ROW_CODES = {code.name for code in RowCode if code is not RowCode.OUTSIDE_PARTITION}
+_ROW_CODES |= {"TOO_LARGE", "NO_PARTITION", OUTSIDE}
+"""Codes of failures that a row has by itself. A task that is repeated meets them again. A row is outside of the
+partition of its tablet because of this client's locations, which may be better by then."""
 
 
 class TaskFailed(Unavailable, code="SPARK_TASK_FAILED"):
@@ -76,12 +78,12 @@ class _TaskWriter:
         self.result = TaskResult(fence)
         self._kind = options[OPERATION]
         self._ignores_null = options[IGNORE_NULL]
-        self._timeout_s = min(options[TIMEOUT_S], TIMEOUT_S_MAX)
+        self._timeout_s = write_timeout_s(options)
         self._table = table_of(options)
         self._retries_before = self._table.retries
         self._epoch = self._table.epoch(*fence)
         self._where = replaced_rows(self._table, options)
-        self._rejects = rejects_of(options, fence, self._timeout_s)
+        self._rejects = rejects_of(options, fence)
 
     def begin(self) -> bool:
         """Begin the epoch, and return whether its rows have to be written."""
@@ -138,7 +140,7 @@ class _TaskWriter:
         if not outside:
             return rows
         refused = rows.take(outside)
-        shown = refused.slice(0, self._failures_max(refused)).to_pylist()
+        shown = rows_of(refused.slice(0, self._failures_max(refused)))
         fixed = {"table": self._table.name, "kind": self._kind.name.lower(), "code": OUTSIDE, "reason": OUTSIDE_REASON}
         failures = tuple(RowFailure(row=number, values=values, **fixed) for number, values in enumerate(shown))
         count, counts = len(outside), {OUTSIDE: len(outside)}

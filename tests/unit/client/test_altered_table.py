@@ -207,6 +207,24 @@ def test_a_row_of_a_range_that_was_added_meanwhile_finds_its_tablet() -> None:
     asyncio.run(run())
 
 
+def test_a_row_whose_range_could_not_be_looked_up_has_the_code_of_the_lookup() -> None:
+    """It had NO_PARTITION, as if the table had no such range, and a program dropped it."""
+
+    async def run() -> None:
+        clock = Clock()
+        tablet = MemoryTablet("t-0", SCHEMA, clock)
+
+        async def reopen(_: TableLocation, timeout_s: float) -> Any:
+            raise Unavailable("no master answered in time")
+
+        table = AsyncTable(located(SCHEMA, [tablet], spans((0, 10))), [tablet], ["x:1"], clock.now, reopen)
+        result = await table.insert([ROW, {**ROW, "sensor": 15}], errors="return")
+        assert [(failure.row, failure.code) for failure in result.failures] == [(1, "UNAVAILABLE")]
+        assert "could not be looked up again: no master answered in time" in result.failures[0].reason
+
+    asyncio.run(run())
+
+
 def spans(*given: tuple[int, int]) -> dict[str, Any]:
     """A partitioning by ranges of ``sensor``."""
     return {"range": {"columns": ["sensor"], "ranges": [{"from": [one], "until": [two]} for one, two in given]}}

@@ -13,6 +13,7 @@ import pytest
 from stelae.client import EpochComplete, RowsFailed, SessionOptions
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.locations import TableLocation
+from stelae.client.table import AsyncTable
 from stelae.spi.errors import BadIdentifier, CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
 from tests.unit.client.tablets import MemoryTable, MemoryTablet, failures, one_column
 
@@ -99,6 +100,24 @@ def test_a_row_that_was_there_with_other_values_is_a_failure() -> None:
             await epoch_of(memory, 1).insert(MANY)
         assert 20 > error.value.result.failed > 2
         assert error.value.result.counts == {"ALREADY_PRESENT": error.value.result.failed}
+
+    over_three_tablets(work)
+
+
+def test_a_repeated_insert_whose_row_cannot_be_read_has_the_code_of_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was ALREADY_PRESENT, though it is the own row, as a read at another time shows."""
+
+    async def work(memory: MemoryTable) -> None:
+        async def down(*_: Any) -> Any:
+            raise Unavailable("no replica answered in time")
+
+        await epoch_of(memory, 1).insert(ROWS[:2])
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncTable, "_find_rows", down)
+            result = await epoch_of(memory, 1).insert(ROWS, errors="return")
+        assert [(failure.row, failure.code) for failure in result.failures] == [(0, "UNAVAILABLE"), (1, "UNAVAILABLE")]
+        assert result.failures[0].reason.startswith("a row with this key exists, and it could not be compared: no rep")
+        assert (await epoch_of(memory, 1).insert(ROWS)).failed == 0
 
     over_three_tablets(work)
 

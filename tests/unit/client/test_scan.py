@@ -403,6 +403,9 @@ def test_the_latest_time_shows_what_was_acknowledged_whatever_this_machines_cloc
         table = AsyncTable(memory.table._location, memory.tablets, ["127.0.0.1:1"], lambda: 1)
         assert table.now() == 1
         at = await table.latest()
+        asked = [len(tablet.pages) for tablet in memory.tablets]
+        assert await table.latest(tablets=[memory.tablets[1].tablet_id]) > at
+        assert [len(tablet.pages) - before for tablet, before in zip(memory.tablets, asked, strict=True)] == [0, 1, 0]
         await memory.table.upsert({"sensor": 0, "minute": 0, "celsius": 99.0})
         assert await table.scan(at=at, order="key").to_pylist() == BY_KEY
         memory.tablets[2].error = Unavailable("no leader answered")

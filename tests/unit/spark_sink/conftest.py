@@ -29,17 +29,26 @@ def loop_thread() -> Iterator[LoopThread]:
 
 @pytest.fixture
 def make_table(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> MadeTable:
-    """Returns a function that makes a table in memory, which the data source finds by its name."""
+    """Returns a function that makes a table in memory, which the data source finds by its name.
 
-    def make(name: str, columns: Sequence[Mapping[str, Any]], key: Sequence[str], buckets: int = 3) -> Table:
+    It has three buckets of the first key column, or the partitioning that is given; ``{}``: one tablet."""
+
+    def make(
+        name: str,
+        columns: Sequence[Mapping[str, Any]],
+        key: Sequence[str],
+        *,
+        partition: Mapping[str, Any] | None = None,
+    ) -> Table:
         schema = schema_from_plain({"columns": columns, "key": key})
-        table = Table(loop_thread, loop_thread.run(_made(name, schema, buckets)))
+        table = Table(loop_thread, loop_thread.run(_made(name, schema, partition)))
         monkeypatch.setitem(table_access._tables, ((MASTERS,), name), table)
         return table
 
     return make
 
 
-async def _made(name: str, schema: Schema, buckets: int) -> Any:
+async def _made(name: str, schema: Schema, partition: Mapping[str, Any] | None) -> Any:
     key = schema.key_layout.columns[0].name
-    return MemoryTable(schema, {"hash": [{"columns": [key], "buckets": buckets}]}, name).table
+    hashed = {"hash": [{"columns": [key], "buckets": 3}]}
+    return MemoryTable(schema, hashed if partition is None else partition, name).table

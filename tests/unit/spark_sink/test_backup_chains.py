@@ -101,6 +101,12 @@ def test_a_chain_of_two_keys_is_refused() -> None:
         chain([FULL, other], other)
 
 
+def test_the_last_backup_of_a_table_under_each_of_its_names_is_kept() -> None:
+    """The one under the old name was removed, and a restore under that name found none."""
+    old, last, renamed = backup("old", 5), backup("last", 10), backup("renamed", 20, table="renamed")
+    assert superfluous([old, last, renamed], at_second(30)) == [old]
+
+
 def test_the_columns_of_a_restored_table_are_found_by_id_and_filled_in_older_backups() -> None:
     """``note`` is renamed, ``unit`` is added and its default changes, ``level`` is dropped and added again."""
     gone, again = (Column(id=n, name="level", type="int32", nullable=True) for n in (3, 5))

@@ -184,6 +184,7 @@ def test_an_operation_is_named_as_in_other_connectors_too(text: str) -> None:
         ({"epoch": "-1"}, "an integer from 0"),
         ({"epoch": "1.5"}, "an integer from 0"),
         ({"source": "a\nb"}, "1 to 200 printable characters"),
+        ({"epoch": str((1 << 63) - 1)}, r"an integer from 0 to 2\*\*63 - 2"),
         ({"failOnRowErrors": "no"}, "expected true or false"),
         ({"columns": "a"}, "applies to read and readStream, not to write"),
     ],

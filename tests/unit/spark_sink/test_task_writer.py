@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from stelae.client import Table
+from stelae.client.table import AsyncTable
 from stelae.spi.errors import Unavailable
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink import rejects_table, task_writer
+from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.options import SourceOptions, Use
 from stelae_spark_sink.task_result import TaskResult
-from stelae_spark_sink.task_writer import EpochOver, write_task
+from stelae_spark_sink.task_writer import EpochOver, TaskFailed, write_task
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [
@@ -165,6 +167,34 @@ def test_a_task_whose_rows_are_all_outside_writes_nothing(table: Table) -> None:
     assert held(table) == {}
 
 
+# -- failures that pass ----------------------------------------------------------------------------
+
+
+def test_a_row_of_a_new_range_fails_the_task_while_no_master_answers(make_table: MadeTable) -> None:
+    """Without failOnRowErrors, the row was dropped and the batch completed."""
+    ranges = {"range": {"columns": ["id"], "ranges": [{"from": [0], "until": [10]}]}}
+    table = make_table("readings", COLUMNS, ["id"], partition=ranges)
+
+    async def down(timeout_s: float) -> bool:
+        raise Unavailable("no master answered in time")
+
+    table._table._writer.refresh = down
+    with pytest.raises(TaskFailed, match=r"1 of 2 rows of a batch are not written.*no master answered"):
+        write([(1, "a", None), (12, "of a range that was added", None)], failOnRowErrors="false")
+
+
+def test_a_repeated_insert_whose_row_cannot_be_read_now_fails_the_task(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(*_: Any) -> Any:
+        raise Unavailable("no replica answered in time")
+
+    write([(1, "a", None), (2, "b", None)], operation="insert")
+    monkeypatch.setattr(AsyncTable, "_find_rows", down)
+    with pytest.raises(TaskFailed, match="2 of 2 rows of a batch are not written"):
+        write([(1, "a", None), (2, "b", None)], operation="insert", failOnRowErrors="false")
+
+
 # -- epochs and attempts ---------------------------------------------------------------------------
 
 
@@ -187,7 +217,7 @@ def test_a_task_that_meets_a_later_epoch_fails_and_writes_nothing_more(table: Ta
 
 
 def test_a_task_whose_epoch_is_over_in_the_table_of_rejects_fails(table: Table, rejects: Table) -> None:
-    rejects.epoch("job", 5).begin()
+    rejects.epoch(*rejects_fence(checked_fence("job", 5), "readings")).begin()
     with pytest.raises(EpochOver):
         write([(1, None, None)], operation="update", rejectsTable="rejects")
 

@@ -76,8 +76,8 @@ def chain(backups: Iterable[Backup], last: Backup) -> Sequence[Backup]:
 def superfluous(backups: Iterable[Backup], before: int) -> Sequence[Backup]:
     """Return the backups that can be removed, those that continue others first.
 
-    For each table, all backups of ``before`` or later are kept, the last one before, and the chains of these. So a
-    restore to ``before``, or to any later time, has the same result as now.
+    For each table, all backups of ``before`` or later are kept, the last one before under each name of the table, and
+    the chains of these. So a restore to ``before``, or to any later time, has the same result as now.
 
     Args:
         backups: all backups of some tables.
@@ -88,11 +88,11 @@ def superfluous(backups: Iterable[Backup], before: int) -> Sequence[Backup]:
     """
     every = sorted(backups, key=lambda one: one.manifest.at, reverse=True)
     kept: dict[str, Backup] = {}
-    older: set[str] = set()
+    older: set[tuple[str, str]] = set()
     for one in every:
-        is_older = one.manifest.at < before
-        if not is_older or one.manifest.table_id not in older:
+        is_older, table = one.manifest.at < before, (one.manifest.table_id, one.manifest.table)
+        if not is_older or table not in older:
             kept |= {needed.manifest.id: needed for needed in chain(every, one)}
         if is_older:
-            older.add(one.manifest.table_id)
+            older.add(table)
     return [one for one in every if one.manifest.id not in kept]

@@ -14,6 +14,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from stelae.client import Client, RenameTable, Table
+from stelae.client.locations import NoSuchTable
+from stelae.client.writer_core import TIMEOUT_S_MAX
+from stelae.protocol.master_errors import NoTable
 from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.write import OpKind
 from stelae_spark_sink.backup.backup_root import BackupRoot
@@ -25,6 +28,7 @@ from stelae_spark_sink.backup.restore_plan import ColumnSource, column_sources, 
 from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_of, problems_of, read_files, total
 from stelae_spark_sink.backup.table_parts import stored_schema, stored_type, table_frame
 from stelae_spark_sink.functions import write_table
+from stelae_spark_sink.job_sources import source_of
 from stelae_spark_sink.options import MASTERS, TABLE, TARGET_PARTITION_BYTES, SourceOptions, Use
 from stelae_spark_sink.spark_types import quoted
 
@@ -89,12 +93,7 @@ def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: 
     for number in range(len(backups)):
         _write_backup(spark, table, backups, number, options)
     rows = _check_rows(spark, table, backups, options)
-    replaced = ""
-    if options.replace and options.name in client.tables():
-        replaced = client.table(options.name).table_id
-        client.drop_table(options.name, keep_s=options.keep_s)
-    client.alter_table(table.name, RenameTable(options.name))
-    return Restored(options.name, backups, rows, replaced)
+    return Restored(options.name, backups, rows, _give_name(client, table, options))
 
 
 def check_backups(spark: SparkSession, root: BackupRoot, backups: Sequence[Backup]) -> None:
@@ -140,11 +139,51 @@ def _write_backup(
     key = [one for one in columns if one.name in table.key]
     parts = [(OpKind.DELETE, is_deleted, key), (OpKind.UPSERT, ~is_deleted, columns)]
     for kind, condition, wanted in parts if manifest.deleted else parts[1:]:
-        epoch = epoch_of(number, deletes=kind is OpKind.DELETE)
-        if table.epoch(source, epoch).begin(timeout_s=options.timeout_s):
+        epoch, operation = epoch_of(number, deletes=kind is OpKind.DELETE), kind.name.lower()
+        if table.epoch(source_of(source, operation), epoch).begin(timeout_s=min(options.timeout_s, TIMEOUT_S_MAX)):
             rows = frame.where(condition).select(*map(_column, wanted))
             with JobProgress(spark, f"restoring {manifest.table} of {manifest.time}", options.progress):
-                write_table(rows, options.masters, table.name, operation=kind.name.lower(), source=source, epoch=epoch)
+                write_table(rows, options.masters, table.name, operation=operation, source=source, epoch=epoch)
+
+
+def _give_name(client: Client, table: Table, options: RestoreOptions) -> str:
+    """Give the restored table its name, and return the id of the table that was dropped for it; empty: none was.
+
+    The same restore may run twice, and both may come here. So tables are dropped and renamed by their ids, and the
+    restored table never is the one that is dropped.
+
+    Raises:
+        NoSuchTable: the interim table was dropped. The old table is not.
+        CallerError: another table has the name now, and is not to be replaced.
+    """
+    client.table(table.table_id, timeout_s=options.timeout_s)  # Without it, the old table would be dropped for nothing.
+    replaced = _drop_old(client, table, options) if options.replace else ""
+    try:
+        client.alter_table(table.table_id, RenameTable(options.name))
+    except CallerError:
+        if _id_of(client, options.name) != table.table_id:
+            raise
+    return replaced
+
+
+def _drop_old(client: Client, table: Table, options: RestoreOptions) -> str:
+    """Drop the table that has the name of the restored one; return its id. Empty: there is none, or not any more."""
+    old = _id_of(client, options.name)
+    if old is None or old == table.table_id:
+        return ""
+    try:
+        client.drop_table(old, keep_s=options.keep_s)
+    except NoTable:
+        return ""  # Another run of the restore has dropped it.
+    return old
+
+
+def _id_of(client: Client, name: str) -> str | None:
+    """Return the id of the table of a name; ``None``: there is none."""
+    try:
+        return client.table(name).table_id
+    except (NoSuchTable, NoTable):
+        return None
 
 
 def _column(source: ColumnSource) -> Column:
