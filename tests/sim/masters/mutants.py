@@ -209,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.catalog_loading:CatalogLoad.applied",
         replacement=mutations.leave_out_entries,
         invariant="catalog_follows_log",
-        seed=21,
+        seed=24,
     ),
     Mutant(
         name="driver: a read index is confirmed before the leader's first entry is committed",
