@@ -31,7 +31,7 @@ from stelae.partition.partitioning import Partitioning
 from stelae.rows.operations import operation
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
-from stelae.spi.write import OpKind, OpResult, SourceFence, StaleEpoch, checked_fence
+from stelae.spi.write import EPOCH_LAST, OpKind, OpResult, SourceFence, StaleEpoch, checked_fence
 
 
 class EpochComplete(CallerError, code="EPOCH_COMPLETE"):
@@ -89,7 +89,9 @@ class AsyncEpoch(AsyncWriteMethods):
         self.is_complete = any(result.refusal == StaleEpoch.code for result in results)
         return not self.is_complete
 
-    async def complete(self, tablets: Iterable[TabletId] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    async def complete(
+        self, tablets: Iterable[TabletId] | None = None, *, ends: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Complete the epoch: :meth:`begin` returns false from now on, and its writers are refused.
 
         Call it when every row of the epoch is written. Open sessions of this object are closed first. Completing an
@@ -97,6 +99,8 @@ class AsyncEpoch(AsyncWriteMethods):
 
         Args:
             tablets: ids of the tablets to which rows of this epoch were written; ``None``: all tablets.
+            ends: the source ends: no later epoch of it can be written. Tablets forget it a day afterwards, and not
+                after seven days, so a job that never repeats its source leaves little behind.
             timeout_s: how long it is retried.
 
         Raises:
@@ -107,7 +111,9 @@ class AsyncEpoch(AsyncWriteMethods):
         for session in [*self._own_sessions]:
             await session.close()
         source, epoch = self.fence
-        await self._raise_to(checked_fence(source, epoch + 1), None if tablets is None else {*tablets}, timeout_s)
+        await self._raise_to(
+            checked_fence(source, EPOCH_LAST if ends else epoch + 1), None if tablets is None else {*tablets}, timeout_s
+        )
 
     async def _raise_to(self, fence: SourceFence, only: set[TabletId] | None, timeout_s: float) -> list[OpResult]:
         """Make the epoch known to tablets, and return their answers.

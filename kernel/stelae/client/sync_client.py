@@ -304,9 +304,11 @@ class Epoch(WriteMethods):
         """Begin the epoch, and return whether its rows have to be written; see ``AsyncEpoch.begin``."""
         return self._loop_thread.run(self._epoch.begin(timeout_s=timeout_s))
 
-    def complete(self, tablets: Iterable[TabletId] | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def complete(
+        self, tablets: Iterable[TabletId] | None = None, *, ends: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Complete the epoch; see ``AsyncEpoch.complete``."""
-        self._loop_thread.run(self._epoch.complete(tablets, timeout_s=timeout_s))
+        self._loop_thread.run(self._epoch.complete(tablets, ends=ends, timeout_s=timeout_s))
 
     def write(
         self,

@@ -146,6 +146,10 @@ def digests_of(sequences: SequenceRange) -> tuple[int, ...]:
     return tuple([hashed(op, seed)[0] for op in sequences.ops])
 
 
+EPOCH_LAST = (1 << 63) - 1
+"""The highest epoch of a source. When it begins, the source has ended: no epoch follows. It has no rows."""
+
+
 def checked_fence(source: str, epoch: int) -> SourceFence:
     """Return the fence of an epoch of a source. Raises ``BadIdentifier`` or ``CallerError`` if one of them is bad."""
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:

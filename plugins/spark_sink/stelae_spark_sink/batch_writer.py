@@ -99,8 +99,9 @@ class BatchWriter(DataSourceArrowWriter):
         except RowsNotWritten:
             self._end_tasks()
             raise
-        epoch.complete(None if total.skipped else total.tablets, timeout_s=timeout_s)
-        complete_rejects(options, self._fence, None if total.skipped else total.rejects_tablets)
+        epoch.complete(None if total.skipped else total.tablets, ends=self._is_single, timeout_s=timeout_s)
+        rejects_tablets = None if total.skipped else total.rejects_tablets
+        complete_rejects(options, self._fence, rejects_tablets, ends=self._is_single)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """End a job that has failed: rows that are written stay, and a repeated job writes the rest.
@@ -109,14 +110,19 @@ class BatchWriter(DataSourceArrowWriter):
         a repeated job has the same epoch then, and its own tasks must be able to write."""
         self._end_tasks()
 
+    @property
+    def _is_single(self) -> bool:
+        """Whether the job has a source of its own, which ends with the job."""
+        return self._options.get(SOURCE) is None
+
     def _end_tasks(self) -> None:
         """Complete the epoch of a job without a source on all tablets, as far as they can be reached."""
-        if self._options.get(SOURCE) is not None:
+        if not self._is_single:
             return
         timeout_s = min(write_timeout_s(self._options), END_TASKS_S)
         try:
-            table_of(self._options, planning=True).epoch(*self._fence).complete(timeout_s=timeout_s)
-            complete_rejects(self._options, self._fence, None)
+            table_of(self._options, planning=True).epoch(*self._fence).complete(ends=True, timeout_s=timeout_s)
+            complete_rejects(self._options, self._fence, None, ends=True)
         except StelaeError as error:
             print(f"stelae: a task of the job that is still alive may write: {error}", file=sys.stderr)
 

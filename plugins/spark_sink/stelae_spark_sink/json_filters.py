@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from stelae.client.filters import BadFilter, Filter
+from stelae.client.scalars import has_nanoseconds, plain_scalar
 from stelae.client.text_values import parse_text
-from stelae.rows.scalars import has_nanoseconds, plain_scalar
 from stelae.spi.schema import Column, Schema
 
 _AS_TEXT = ("decimal", "date", "timestamp", "binary")

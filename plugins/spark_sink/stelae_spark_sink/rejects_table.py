@@ -150,7 +150,9 @@ def _epoch(options: SourceOptions, name: str, fence: SourceFence) -> Epoch:
     return table_of(options, name).epoch(*rejects_fence(fence, options[TABLE]))
 
 
-def complete_rejects(options: SourceOptions, fence: SourceFence, tablets: Collection[TabletId] | None) -> None:
+def complete_rejects(
+    options: SourceOptions, fence: SourceFence, tablets: Collection[TabletId] | None, *, ends: bool = False
+) -> None:
     """Complete the epoch of a job in its table of rejects, after it is complete in the table of the job.
 
     So the epoch is never over in the table of rejects while rows of it have to be written.
@@ -159,7 +161,8 @@ def complete_rejects(options: SourceOptions, fence: SourceFence, tablets: Collec
         options: of the source.
         fence: source and epoch of the job.
         tablets: the tablets to which rejects were written; ``None``: all.
+        ends: no later epoch of the source is written.
     """
     name = options.get(REJECTS_TABLE)
     if name is not None and (tablets is None or tablets):
-        _epoch(options, name, fence).complete(tablets, timeout_s=write_timeout_s(options))
+        _epoch(options, name, fence).complete(tablets, ends=ends, timeout_s=write_timeout_s(options))

@@ -15,6 +15,7 @@ from stelae.client.epoch import AsyncEpoch
 from stelae.client.locations import TableLocation
 from stelae.client.table import AsyncTable
 from stelae.spi.errors import BadIdentifier, CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
+from stelae.spi.write import EPOCH_LAST
 from tests.unit.client.tablets import MemoryTable, MemoryTablet, failures, one_column
 
 HASHED = {"hash": [{"columns": ["id"], "buckets": 3}]}
@@ -62,6 +63,18 @@ def test_an_epoch_that_could_not_be_completed_is_refused_before_anything_is_writ
         async with epoch_of(memory, (1 << 63) - 2) as epoch:
             await epoch.insert(ROWS)
         assert len(await rows_of(memory)) == len(ROWS)
+
+    over_three_tablets(work)
+
+
+def test_a_source_that_ends_is_refused_and_its_tablets_know_that_no_epoch_follows() -> None:
+    async def work(memory: MemoryTable) -> None:
+        epoch = epoch_of(memory, 1)
+        await epoch.insert(ROWS)
+        await epoch.complete(ends=True)
+        assert not await epoch_of(memory, 1).begin() and not await epoch_of(memory, 2).begin()
+        found = {tablet._results.sources.epoch_of(epoch.fence.source) for tablet in memory.tablets}
+        assert found == {EPOCH_LAST}
 
     over_three_tablets(work)
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from stelae.host import source_epochs as module
 from stelae.host.exactly_once_results import ResultsTable
-from stelae.host.source_epochs import SOURCE_AGE_MAX, SourceEpochs
+from stelae.host.source_epochs import ENDED_AGE_MAX, SOURCE_AGE_MAX, SourceEpochs
 from stelae.spi.errors import BadIdentifier, CallerError
 from stelae.spi.ids import ClientId, SourceId
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload, decode_payload, encode_payload
-from stelae.spi.write import OpResult, SourceFence, checked_fence
+from stelae.spi.write import EPOCH_LAST, OpResult, SourceFence, checked_fence
 
 JOB = SourceId("nightly load")
 
@@ -97,8 +97,35 @@ def test_more_sources_than_a_tablet_remembers_are_refused_until_one_is_forgotten
     assert sources.have_room_for([fence(1, "new")], lambda: 11 + SOURCE_AGE_MAX)
 
 
+def test_a_source_that_has_ended_is_forgotten_a_day_later_and_not_before() -> None:
+    sources = SourceEpochs()
+    sources.admit(fence(4), 10)
+    sources.admit(fence(EPOCH_LAST), 20)
+    sources.admit(fence(1, "other"), 20 + ENDED_AGE_MAX)
+    assert sources.admit(fence(5), 20 + ENDED_AGE_MAX) is not None, "no epoch follows the last one"
+    sources.admit(fence(1, "other"), 21 + ENDED_AGE_MAX)
+    assert (sources.epoch_of(JOB), sources.epoch_of(SourceId("other"))) == (None, 1)
+
+
+def test_sources_that_have_ended_make_room_a_day_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOURCES_MAX", 2)
+    sources = SourceEpochs()
+    sources.admit(fence(1, "a"), 10)
+    sources.admit(fence(EPOCH_LAST, "b"), 11)
+    assert sources.have_room_for([fence(EPOCH_LAST, "b")], lambda: 12)
+    assert not sources.have_room_for([fence(1, "new")], lambda: 11 + ENDED_AGE_MAX)
+    assert sources.have_room_for([fence(1, "new")], lambda: 12 + ENDED_AGE_MAX)
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, SOURCE_AGE_MAX // 2)), max_size=30),
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.sampled_from([0, 1, 2, 3, EPOCH_LAST]),
+            st.sampled_from([0, 1, ENDED_AGE_MAX // 2, ENDED_AGE_MAX, SOURCE_AGE_MAX // 2, SOURCE_AGE_MAX]),
+        ),
+        max_size=30,
+    ),
     st.integers(0, 30),
 )
 def test_a_replica_that_starts_again_anywhere_decides_as_one_that_does_not(

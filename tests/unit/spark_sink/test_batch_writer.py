@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from stelae.client import Table
+from stelae.host import source_epochs
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
@@ -289,6 +290,23 @@ def test_a_task_of_a_failed_job_with_a_source_may_write_because_a_repeated_job_d
     again = job(source="s", epoch="1")
     again.commit(tasks(again, [(1, 1, "new")]))
     assert held(table)[1] == (1, "new")
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_job_without_a_source_does_not_take_a_place_among_the_sources_for_days(
+    table: Table, rejects: Table, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(source_epochs, "SOURCES_MAX", 4)  # It is 65 536.
+    for number in range(4):
+        writer = job(rejectsTable="rejects", operation="insert_ignore")
+        if end == "commit":
+            writer.commit(tasks(writer, [(n, 0, str(number)) for n in range(100, 120)]))
+        else:
+            writer.abort([None])
+    for tablet in (*tablets_of(table), *(tablets_of(rejects) if end == "abort" else ())):
+        sources, now = tablet._results.sources, tablet.clock.now()
+        assert not sources.have_room_for([job()._fence], lambda now=now: now)
+        assert sources.have_room_for([job()._fence], lambda now=now: now + source_epochs.ENDED_AGE_MAX)
 
 
 def test_a_job_that_fails_while_no_tablet_answers_says_that_its_tasks_may_write(

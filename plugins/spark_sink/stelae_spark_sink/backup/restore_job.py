@@ -16,7 +16,6 @@ from pyspark.sql import functions as f
 from stelae.client import Client, RenameTable, Table
 from stelae.client.locations import NoSuchTable
 from stelae.client.writer_core import TIMEOUT_S_MAX
-from stelae.protocol.master_errors import NoTable
 from stelae.spi.errors import CallerError, StorageError
 from stelae.spi.write import OpKind
 from stelae_spark_sink.backup.backup_root import BackupRoot
@@ -34,6 +33,9 @@ from stelae_spark_sink.spark_types import quoted
 
 PROBLEMS_MAX = 20
 """The most damaged files that an error names."""
+
+_GONE = (NoSuchTable.code, "NO_TABLE")
+"""Codes of the errors of a client and of the masters for a table that does not exist."""
 
 
 class RestoreRefused(CallerError, code="RESTORE_REFUSED"):
@@ -173,7 +175,9 @@ def _drop_old(client: Client, table: Table, options: RestoreOptions) -> str:
         return ""
     try:
         client.drop_table(old, keep_s=options.keep_s)
-    except NoTable:
+    except CallerError as error:
+        if error.code not in _GONE:
+            raise
         return ""  # Another run of the restore has dropped it.
     return old
 
@@ -182,7 +186,9 @@ def _id_of(client: Client, name: str) -> str | None:
     """Return the id of the table of a name; ``None``: there is none."""
     try:
         return client.table(name).table_id
-    except (NoSuchTable, NoTable):
+    except CallerError as error:
+        if error.code not in _GONE:
+            raise
         return None
 
 
