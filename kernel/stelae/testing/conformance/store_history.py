@@ -185,6 +185,25 @@ class StoreHistoryChecks:
             assert found == rows
             replica.flush()
 
+    def test_a_diff_of_a_range_that_continues_after_each_batch_comes_to_its_end(self, harness: StoreHarness) -> None:
+        """Between the last change of a range of texts and its end there are always other keys."""
+        harness.needs("history")
+        replica = harness.replica(schema_from_plain({"columns": [{"name": "k", "type": "string"}], "key": ["k"]}))
+        replica.insert(*((chr(number),) for number in range(ord("a"), ord("z"))))
+        for _ in range(2):
+            found: list[Row] = []
+            spec = ScanSpec(key_until=b"cc")
+            for _ in range(10):
+                batch = next(iter(replica.store.diff(0, 1000, spec)), None)
+                found += [] if batch is None else batch.changed.to_rows()
+                if batch is None or batch.through is None:
+                    break
+                spec = ScanSpec(key_until=b"cc", after=batch.through)
+            else:
+                pytest.fail(f"the diff does not end: it is complete up to {spec.after!r}")
+            assert found == [("a",), ("b",), ("c",)]
+            replica.flush()
+
     def test_an_export_carries_the_history_to_another_store(self, harness: StoreHarness) -> None:
         replica, model = with_random_entries(harness)
         replica.store.set_history_floor(100)
