@@ -218,6 +218,28 @@ class StoreHistoryChecks:
         assert other.insert((500, "new", 1)) == []
         assert len(other.rows()) == len(model.rows()) + 1
 
+    def test_a_store_with_the_rows_and_the_floor_of_an_export_refuses_what_the_source_refuses(
+        self, harness: StoreHarness
+    ) -> None:
+        """The versions below the floor are not in the export, and reads of them must not have other rows instead."""
+        harness.needs("history")
+        replica, model = with_random_entries(harness)
+        assert replica.store.history_floor == 0
+        replica.store.set_history_floor(150)
+        copy = harness.replica()
+        copy.store.set_history_floor(replica.store.history_floor)
+        copy.store.import_(replica.store.export(), replica.store.applied)
+        copy.flush()
+        if "durable_flush" in harness.engine.capabilities:
+            copy.store.close()
+            copy.open()
+        assert copy.store.history_floor == 150
+        for below in (lambda: copy.rows(149), lambda: list(copy.store.diff(149, 300, ALL))):
+            with pytest.raises(TooOld):
+                below()
+        assert copy.rows(150) == model.rows(150)
+        assert copy.rows() == model.rows()
+
     def test_an_import_needs_an_empty_store_and_timestamps_that_do_not_go_back(self, harness: StoreHarness) -> None:
         replica, _ = with_random_entries(harness)
         with pytest.raises(CallerError):
