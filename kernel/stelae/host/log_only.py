@@ -111,6 +111,11 @@ class LogOnlyStore(TabletStore):
         """Note that a superblock with the edit is durable."""
         self._flushed = edit.flushed
 
+    @property
+    def history_floor(self) -> int:
+        """0: there is no history."""
+        return 0
+
     def set_history_floor(self, timestamp: int) -> None:
         """Do nothing: there is no history."""
 

@@ -33,6 +33,9 @@ class CopyFacts(msgspec.Struct, frozen=True, kw_only=True):
     flushed: OpId  #: Equal to the snapshot's ``base``.
     timestamp: int
     results: bytes  #: The exactly-once results as of ``flushed``.
+    #: The history floor of an export: older versions may be missing (``durability.md`` rule 32). 0 for files, whose
+    #: manifest has it, and for a copy without rows, whose log is whole.
+    floor: int
 
     def to_bytes(self) -> bytes:
         """Return the encoded facts."""
@@ -52,15 +55,17 @@ _DECODER = msgspec.msgpack.Decoder(CopyFacts)
 
 def facts_of_files(block: Superblock) -> CopyFacts:
     """Return the facts of a snapshot that has the store files of a durable superblock."""
-    return _facts(block, RowsForm.FILES, block)
+    return _facts(block, RowsForm.FILES, block, 0)
 
 
-def facts_of_export(block: Superblock, as_of: Superblock) -> CopyFacts:
-    """Return the facts of an export. ``as_of`` has op id, timestamp, schemas and results of the exported rows."""
-    return _facts(block, RowsForm.EXPORT, msgspec.structs.replace(as_of, manifest=b""))
+def facts_of_export(block: Superblock, as_of: Superblock, floor: int) -> CopyFacts:
+    """Return the facts of an export. ``as_of`` has op id, timestamp, schemas and results of the exported rows.
+
+    ``floor`` is the history floor of the store at that moment, as a hybrid timestamp."""
+    return _facts(block, RowsForm.EXPORT, msgspec.structs.replace(as_of, manifest=b""), floor)
 
 
-def _facts(block: Superblock, form: RowsForm, rows: Superblock) -> CopyFacts:
+def _facts(block: Superblock, form: RowsForm, rows: Superblock, floor: int) -> CopyFacts:
     return CopyFacts(
         tablet_id=block.tablet_id,
         table_name=block.table_name,
@@ -73,4 +78,5 @@ def _facts(block: Superblock, form: RowsForm, rows: Superblock) -> CopyFacts:
         flushed=rows.flushed,
         timestamp=rows.timestamp,
         results=rows.results,
+        floor=floor,
     )

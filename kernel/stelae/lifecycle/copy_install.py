@@ -138,6 +138,7 @@ def _import(directory: str, stage: CopyStage, names: list[str], facts: CopyFacts
         return b""
     store = engines.store.open(directory, b"", ZERO, schemas, engines.store_config, engines.services)
     try:
+        store.set_history_floor(facts.floor)  # Before the flush, so that every manifest has it.
         store.import_(_batches(stage, names, schemas), facts.flushed)
         edit = store.flush()
     finally:

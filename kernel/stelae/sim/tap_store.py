@@ -139,6 +139,11 @@ class StoreTap(TabletStore):
         if edit.obsolete:
             self.facts.coverage.hit("store.obsolete_removed")
 
+    @property
+    def history_floor(self) -> int:
+        """As ``engine``."""
+        return self._inner.history_floor
+
     def set_history_floor(self, timestamp: int) -> None:
         """As ``engine``."""
         self._inner.set_history_floor(timestamp)

@@ -286,6 +286,11 @@ class TabletStore(Engine):
 
         May block. After any error the kernel fails the replica."""
 
+    @property
+    @abstractmethod
+    def history_floor(self) -> int:
+        """The hybrid timestamp below which reads are refused; 0: none was set. An edit keeps it. Must not block."""
+
     @abstractmethod
     def set_history_floor(self, timestamp: int) -> None:
         """Refuse reads below a hybrid timestamp from now on. A lower floor than the present one is ignored."""
@@ -322,6 +327,8 @@ class TabletStore(Engine):
     @abstractmethod
     def import_(self, batches: Iterator[VersionedRows], applied: OpId) -> None:
         """Load an export into an empty store, as the state after ``applied``. May block.
+
+        An export does not say its history floor. The caller sets that of the source, before or after the import.
 
         Raises ``CallerError`` if the store is not empty, and ``Corrupt`` if timestamps decrease or a schema version is
         unknown."""

@@ -56,8 +56,8 @@ class ColumnarCursor(Cursor):
         wanted = max(1, rows_max if self._left is None else min(rows_max, self._left))
         more = self._fill(wanted)
         if not self._waiting:
-            if not more or self._steps is None:
-                return None
+            if not more or self._steps is None or self._steps.ended:
+                return None  # No key is left for which the token could move.
             # No row of many steps may match. A page of a scan also ends after a number of rows that were read.
             self._token = self._steps.passed or self._token
             return RowBatch.from_equal_rows(self._layout, [])

@@ -34,7 +34,8 @@ def changes(view: ColumnarView, after: int, until: int, spec: ScanSpec) -> Itera
     layout, key_layout = schema.project(spec.columns), schema.key_layout
     ids = tuple(dict.fromkeys((*layout.ids, *key_layout.ids)))
     resolver = view.state.resolver(ids)
-    for low, high in view.steps(*key_bounds(order, spec)):
+    todo = view.steps(*key_bounds(order, spec))
+    for low, high in todo:
         slices = view.slices((low, high))
         if not slices or all(source_slice.stamp_max <= after for source_slice in slices):
             continue
@@ -48,8 +49,9 @@ def changes(view: ColumnarView, after: int, until: int, spec: ScanSpec) -> Itera
             before = resolver.visible([versions], after)
             dropped = dropped.take(pc.indices_nonzero(pc.is_in(dropped.keys, value_set=before.keys)))
         rows, keys = view.state.adapter.batch(layout, changed), view.state.adapter.batch(key_layout, dropped)
-        through = None if high is None else order.before(high, low)
-        if high is None or through is not None:  # Otherwise the step is below the smallest possible key.
+        at_end = high is None or high == todo[-1][1]
+        through = None if at_end else order.before(high, low)
+        if at_end or through is not None:  # Otherwise the step is below the smallest possible key.
             step_changes = _StepChanges(rows, SortedKeys(changed.keys), keys, SortedKeys(dropped.keys))
             *earlier, last = step_changes.split()
             for changes_part in earlier:

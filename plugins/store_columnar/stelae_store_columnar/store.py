@@ -185,6 +185,10 @@ class ColumnarStore(TabletStore):
     def commit(self, edit: Edit) -> None:
         self._upkeep.on_commit(edit)
 
+    @property
+    def history_floor(self) -> int:
+        return self._floor
+
     def set_history_floor(self, timestamp: int) -> None:
         self._floor = max(self._floor, timestamp)
 

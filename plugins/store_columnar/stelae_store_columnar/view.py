@@ -136,11 +136,16 @@ class StepReader:
         self._use_cache = len(todo) <= 2
 
     @property
+    def ended(self) -> bool:
+        """True if all steps were read."""
+        return self._at >= len(self._todo)
+
+    @property
     def passed(self) -> bytes | None:
         """A resume token: bytes that are before all remaining rows in the order of the scan, and as close as possible.
 
         ``None``: no step was read yet, or all were."""
-        if not self._at:
+        if not self._at or self.ended:
             return None
         low, high = self._todo[self._at - 1]
         if self._backwards:
@@ -176,7 +181,7 @@ class StepReader:
 
     def next(self) -> list[RowBatch] | None:
         """Return the rows of the next step, or of several plain steps; ``None`` at the end."""
-        if self._at >= len(self._todo):
+        if self.ended:
             return None
         together = self.take_plain(_AHEAD_ROWS, _AHEAD_BYTES)
         if together:

@@ -188,6 +188,10 @@ class LmdbStore(TabletStore):
     def commit(self, edit: Edit) -> None:
         self._environment.on_commit(edit)
 
+    @property
+    def history_floor(self) -> int:
+        return self._floor
+
     def set_history_floor(self, timestamp: int) -> None:
         with self._lock:
             self._floor = max(self._floor, timestamp)

@@ -160,6 +160,10 @@ class MemoryStore(TabletStore):
     def commit(self, edit: Edit) -> None:
         raise Unsupported("the memory store proposes no edits, so it cannot commit one")
 
+    @property
+    def history_floor(self) -> int:
+        return self._floor
+
     def set_history_floor(self, timestamp: int) -> None:
         with self._lock:
             self._floor = max(self._floor, timestamp)

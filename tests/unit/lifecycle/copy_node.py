@@ -74,13 +74,16 @@ class KillAt(CrashPoints):
                 raise Killed(point)
 
 
-def served(*, export: bool = False, further: int = 0) -> Served:
-    """The snapshot of a source with the rows 1 to 20, and the entries 21 to 26 and ``further`` ones in its log."""
+def served(*, export: bool = False, further: int = 0, floor: int = 0) -> Served:
+    """The snapshot of a source with the rows 1 to 20, and the entries 21 to 26 and ``further`` ones in its log.
+
+    ``floor`` is the history floor of the source, as a hybrid timestamp."""
     node = DiskNode.with_rows(TABLET)
     log = LogId(TABLET, 1)
     entries = [row(index, 3) for index in range(10, 21)]
     node.wal.commit({log: Append(entries=tuple(entries), commit_hint=20)}, sync=True)
     recovered = node.recovered()[TABLET]
+    recovered.store.set_history_floor(floor)
     edit = recovered.store.flush()
     assert edit is not None and edit.flushed == BASE
     block = msgspec.structs.replace(
@@ -97,7 +100,7 @@ def served(*, export: bool = False, further: int = 0) -> Served:
     assert list(contents) == [log_item(21, 23), log_item(24, 26 + further)]
     if export:
         contents |= dict(export_pieces(recovered.store.export()))
-        facts = facts_of_export(block, block)
+        facts = facts_of_export(block, block, recovered.store.history_floor)
     else:
         file = edit.manifest.decode()
         contents[rows_item(file)] = node.disk.read_bytes(f"{LAYOUT.data_of(TABLET)}/{file}")

@@ -194,9 +194,10 @@ def test_the_facts_survive_and_say_as_of_when_they_are() -> None:
         b"r7",
     )
     later = Superblock(tablet_id=TabletId("t1"), schemas=(b"s1", b"s2"), flushed=OpId(2, 9), timestamp=90, results=b"r")
-    export = CopyFacts.from_bytes(facts_of_export(block, later).to_bytes())
+    export = CopyFacts.from_bytes(facts_of_export(block, later, 60).to_bytes())
     assert (export.rows_form, export.manifest, export.flushed) == (RowsForm.EXPORT, b"", OpId(2, 9))
     assert (export.table_name, export.schemas, export.timestamp) == ("orders", (b"s1", b"s2"), 90)
+    assert (files.floor, export.floor) == (0, 60)
     with pytest.raises(Corrupt):
         CopyFacts.from_bytes(b"\x91")
 

@@ -484,3 +484,11 @@ def test_a_first_copy_does_not_vote() -> None:
     node.network.on_chunk = lambda _item: votes.append(node.vote(TERM + 3))
     assert node.ask_until_end(member_type=MemberType.PRE_VOTER).sequence.committed
     assert votes and set(votes) == {None}
+
+
+def test_a_copy_by_export_has_the_history_floor_of_its_source_from_its_first_manifest_on() -> None:
+    """Versions below the floor are not in the export, so reads there must be refused and not lack rows."""
+    node = CopyNode(never_disk(), network(served(export=True, floor=15 << 12)))
+    node.ask_until_end(member_type=MemberType.PRE_VOTER)
+    again = CopyNode(node.disk.clone(), FakeNetwork({}))
+    assert again.recovered[TABLET].store.history_floor == 15 << 12

@@ -132,6 +132,7 @@ def facts(bounds: PartitionBounds, schema: bytes) -> CopyFacts:
         flushed=ZERO,
         timestamp=0,
         results=b"",
+        floor=0,
     )
 
 

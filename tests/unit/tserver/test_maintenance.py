@@ -92,6 +92,16 @@ def test_the_floor_follows_the_clock_in_steps_at_the_distance_of_the_retention()
     ]
 
 
+def test_a_replica_that_was_copied_again_gets_its_floor_at_the_next_tick() -> None:
+    world = World()
+    world.ticks(66)
+    world.a.flusher.compact.assert_called_once()
+    world.replicas[TabletId("a")] = replaced = replica()
+    world.ticks()
+    replaced.flusher.compact.assert_called_once()
+    assert len(world.maintenance._marks) == len(world.replicas)
+
+
 def test_the_floor_never_passes_what_is_applied() -> None:
     world = World()
     world.a.applier.timestamp = timestamp(5 * STEP_US)

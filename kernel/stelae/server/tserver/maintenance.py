@@ -20,7 +20,6 @@ from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.host.settings import MaintenanceSettings
 from stelae.server.tserver.memory_limit import WORKING
-from stelae.spi.ids import TabletId
 
 TICK_US = 1_000_000
 """How often replicas are checked."""
@@ -44,7 +43,7 @@ class Maintenance:
         self._node = node
         self._settings: MaintenanceSettings = node.config.maintenance
         self._retention = self._settings.history_retention_s * 1_000_000 << LOGICAL_BITS
-        self._marks: dict[TabletId, _ReplicaMarks] = {}
+        self._marks: dict[Replica, _ReplicaMarks] = {}
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -63,9 +62,12 @@ class Maintenance:
     def _tick(self) -> None:
         self._wait()
         now_us, present = self._node.turns.now_us(), self._node.time.last
-        for tablet_id, replica in self._node.replicas.items():
+        replicas = list(self._node.replicas.values())
+        # The marks of a replica go with it: one that replaces it, after a copy, has another store.
+        self._marks = {replica: self._marks.get(replica) or _ReplicaMarks() for replica in replicas}
+        for replica, marks in self._marks.items():
             if replica.state in WORKING:
-                self._maintain(replica, self._marks.setdefault(tablet_id, _ReplicaMarks()), now_us, present)
+                self._maintain(replica, marks, now_us, present)
 
     def _maintain(self, replica: Replica, marks: _ReplicaMarks, now_us: int, present: int) -> None:
         """Collect, compact and flush one replica where its time has come. ``present``: hybrid timestamp of now."""

@@ -203,7 +203,7 @@ class SnapshotTaker:
             first = msgspec.structs.replace(
                 block, flushed=ZERO, timestamp=0, results=b"", manifest=b"", schemas=block.schemas[:1]
             )
-            done(facts_of_export(block, first))
+            done(facts_of_export(block, first, 0))
 
         return _Rows(self._calls.call(facts))
 
@@ -218,10 +218,11 @@ class SnapshotTaker:
                 results=applier.results.dump(),
                 schemas=applier.schemas,
             )
-            batches = applier.store.export()
+            floor, batches = applier.store.history_floor, applier.store.export()
             # The view is pinned when the first batch is asked for.
             first = next(batches, None)
-            return _Rows(facts_of_export(block, as_of), export=chain(() if first is None else (first,), batches))
+            exported = chain(() if first is None else (first,), batches)
+            return _Rows(facts_of_export(block, as_of, floor), export=exported)
 
         found: _Rows = self._between_groups(replica, pinned)
         return found

@@ -185,6 +185,25 @@ class StoreHistoryChecks:
             assert found == rows
             replica.flush()
 
+    def test_a_diff_of_a_range_that_continues_after_each_batch_comes_to_its_end(self, harness: StoreHarness) -> None:
+        """Between the last change of a range of texts and its end there are always other keys."""
+        harness.needs("history")
+        replica = harness.replica(schema_from_plain({"columns": [{"name": "k", "type": "string"}], "key": ["k"]}))
+        replica.insert(*((chr(number),) for number in range(ord("a"), ord("z"))))
+        for _ in range(2):
+            found: list[Row] = []
+            spec = ScanSpec(key_until=b"cc")
+            for _ in range(10):
+                batch = next(iter(replica.store.diff(0, 1000, spec)), None)
+                found += [] if batch is None else batch.changed.to_rows()
+                if batch is None or batch.through is None:
+                    break
+                spec = ScanSpec(key_until=b"cc", after=batch.through)
+            else:
+                pytest.fail(f"the diff does not end: it is complete up to {spec.after!r}")
+            assert found == [("a",), ("b",), ("c",)]
+            replica.flush()
+
     def test_an_export_carries_the_history_to_another_store(self, harness: StoreHarness) -> None:
         replica, model = with_random_entries(harness)
         replica.store.set_history_floor(100)
@@ -198,6 +217,28 @@ class StoreHistoryChecks:
         other.log = list(replica.log)
         assert other.insert((500, "new", 1)) == []
         assert len(other.rows()) == len(model.rows()) + 1
+
+    def test_a_store_with_the_rows_and_the_floor_of_an_export_refuses_what_the_source_refuses(
+        self, harness: StoreHarness
+    ) -> None:
+        """The versions below the floor are not in the export, and reads of them must not have other rows instead."""
+        harness.needs("history")
+        replica, model = with_random_entries(harness)
+        assert replica.store.history_floor == 0
+        replica.store.set_history_floor(150)
+        copy = harness.replica()
+        copy.store.set_history_floor(replica.store.history_floor)
+        copy.store.import_(replica.store.export(), replica.store.applied)
+        copy.flush()
+        if "durable_flush" in harness.engine.capabilities:
+            copy.store.close()
+            copy.open()
+        assert copy.store.history_floor == 150
+        for below in (lambda: copy.rows(149), lambda: list(copy.store.diff(149, 300, ALL))):
+            with pytest.raises(TooOld):
+                below()
+        assert copy.rows(150) == model.rows(150)
+        assert copy.rows() == model.rows()
 
     def test_an_import_needs_an_empty_store_and_timestamps_that_do_not_go_back(self, harness: StoreHarness) -> None:
         replica, _ = with_random_entries(harness)

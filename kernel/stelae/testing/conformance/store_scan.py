@@ -8,6 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.rows.keys import encode_key
@@ -167,6 +168,29 @@ class ScanChecks:
                 token = cursor.resume_token
         assert batch is not None and batch.to_rows() == [(wanted, None, wanted)]
         assert replica.rows(order=order, predicates=predicates, after=token) == [(wanted, None, wanted)]
+
+    @pytest.mark.parametrize("order", [Order.KEY, Order.KEY_DESCENDING])
+    def test_scans_of_a_range_that_each_read_one_batch_come_to_its_end(
+        self, harness: StoreHarness, order: Order
+    ) -> None:
+        """Between the last row of a range of texts and its end there are always other keys."""
+        replica = harness.replica(schema_from_plain({"columns": [{"name": "k", "type": "string"}], "key": ["k"]}))
+        replica.insert(*((chr(number),) for number in range(ord("a"), ord("z"))))
+        for _ in range(2):
+            for spec in (ScanSpec(key_until=b"cc"), ScanSpec(key_from=b"cc"), ScanSpec(key_from=b"cc", key_until=b"x")):
+                found: list[Row] = []
+                token: bytes | None = None
+                for _ in range(30):
+                    with replica.store.scan(msgspec.structs.replace(spec, order=order, after=token)) as cursor:
+                        while (batch := cursor.next_batch(2)) is not None and cursor.resume_token in (None, token):
+                            assert not len(batch), "a page of rows needs a token that has moved"
+                        if batch is None:
+                            break
+                        found, token = found + batch.to_rows(), cursor.resume_token
+                else:
+                    pytest.fail(f"the scan does not end: its token is {token!r}")
+                assert found == replica.rows(key_from=spec.key_from, key_until=spec.key_until, order=order)
+            replica.flush()
 
     def test_a_scan_continues_from_a_cursor_that_was_closed_after_any_batch(self, harness: StoreHarness) -> None:
         replica = loaded(harness)
