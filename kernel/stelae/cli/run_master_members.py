@@ -15,6 +15,7 @@ from stelae.cli.masters_target import MastersTarget
 from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
 from stelae.cli.run_tablet_members import parse_config_id
 from stelae.client import AsyncMasters, ChangeResult
+from stelae.client.masters import REACH_S
 from stelae.client.member_goals import lag_text
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.errors import ConfigError, Unavailable
@@ -72,7 +73,7 @@ def run_add(target: ChangeTarget, address: str, *, wait: bool, as_json: bool) ->
     """Add a master and return the exit code."""
 
     async def run(opened: _OpenMasters, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
-        name = await opened.masters.node_at(address)
+        name = await opened.masters.node_at(address, timeout_s=min(target.timeout_s, REACH_S))
         result = await opened.masters.add(
             address,
             node=name,
@@ -103,7 +104,7 @@ def run_replace(target: ChangeTarget, master: str, address: str, *, as_json: boo
 
     async def run(opened: _OpenMasters, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
         source = await opened.named(master)
-        name = await opened.masters.node_at(address)
+        name = await opened.masters.node_at(address, timeout_s=min(target.timeout_s, REACH_S))
         result = await opened.masters.replace(
             source.node_id,
             address,

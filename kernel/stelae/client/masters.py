@@ -22,7 +22,7 @@ from stelae.spi.errors import MemberChangeRefused, RetryableError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, MemberChange, RemoveServer
 
-REACH_S = 10.0
+REACH_S = 30.0
 """How long a new master may take to start, in seconds."""
 
 
@@ -156,7 +156,11 @@ class AsyncMasters:
         """
         check_address(address)
         deadline_ms = max(1, int(seconds("timeout_s", timeout_s) * 1_000))
-        name = await self._connection.reach(address, deadline_ms=deadline_ms)
+        try:
+            name = await self._connection.reach(address, deadline_ms=deadline_ms)
+        except Unavailable as error:
+            start = "start the new master first, with: stelae master run --config FILE, or correct the address"
+            raise Unavailable(f"no node answers at {address}: {error}; {start}") from error
         if (info := await self._describe(name, deadline_ms)).role != "master":
             fact = f"node {name} at {address} runs as a {info.role}"
             raise MemberChangeRefused(f"{fact}; start a master with: stelae master run --config FILE")
