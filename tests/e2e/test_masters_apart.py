@@ -103,7 +103,7 @@ def test_what_cannot_join_is_refused_and_leaves_no_trace(tmp_path: Path) -> None
             absent = cluster.new_master()
             async with await connected(cluster, cluster.first[0]) as client:
                 before = (await client.masters.config()).config
-                with pytest.raises(Unavailable, match="no answer from .*start the new master first"):
+                with pytest.raises(Unavailable, match=r"no answer from .*start the new master first"):
                     await client.masters.node_at(cluster.addresses[absent], timeout_s=0.5)
                 with pytest.raises(MemberChangeRefused, match=r"does not answer as master .*start it with"):
                     await client.masters.add(cluster.addresses[absent], node=absent)
