@@ -108,6 +108,7 @@ def try_recover_log(files: Files, directory: str, log: LogId, sequences: Sequenc
     except (FutureVersion, Foreign, Full):
         raise
     except StorageError as error:
+        recovery.end_at_durable()
         return UnreadableLog(error, recovery.result)
     return recovery.result
 
@@ -124,9 +125,16 @@ class _LogRecovery:
         result = self.result
         result.found.append(found)
         if result.damage is None:
+            self.end_at_durable()
             row = found.value
             text = f"{detail} (recovery row {row.letter}: {row.situation})"
             result.damage = Damage(path=path, offset=offset, last_good=result.last, detail=text)
+
+    def end_at_durable(self) -> None:
+        """After a failed sync, end the log at its last durable op id, also if damage is found behind it."""
+        base, last = self.result.base, self.result.last
+        if base.use is LogUse.SYNC_FAILED and base.durable.index < last.index:
+            self.result.last = self._op_id_at(max(base.durable.index, base.base.index))
 
     def run(self, sequences: Sequence[int]) -> None:
         """Do all steps; stop at the first damage in a segment."""
@@ -275,8 +283,6 @@ class _LogRecovery:
         if base.use is LogUse.LEAVING:
             self.damage(SegmentFinding.LEAVING, path, 0, "the log is being set aside")
         elif base.use is LogUse.SYNC_FAILED:
-            if base.durable.index < self.result.last.index:
-                self.result.last = self._op_id_at(max(base.durable.index, base.base.index))
             self.damage(SegmentFinding.SYNC_FAILED, path, 0, "a write or sync of this log failed before")
 
     def _path(self, sequence: int) -> str:
