@@ -77,6 +77,9 @@ class Elections:
             return
         if state.is_bound():
             return  # A campaign that the driver asks for must not break the promise to withhold this vote.
+        if state.log.last < state.vote_floor:
+            state.reset_election_deadline()  # It has the log again only up to a config in which it had a vote.
+            return
         before = state.campaign
         split = before is not None and len(before.granted) + len(before.refused) > 1
         state.change_role(Cause.TIMEOUT)
@@ -91,7 +94,7 @@ class Elections:
     def take_over(self) -> None:
         """Campaign because the leader hands over: without a pre-vote, and without votes withheld for that leader."""
         state = self._state
-        if not state.may_campaign or not state.change_role(Cause.TRANSFER):
+        if not state.may_campaign or state.log.last < state.vote_floor or not state.change_role(Cause.TRANSFER):
             return
         state.election_deadline_us = state.now_us + state.draw_timeout_us()
         self._vote_phase(transfer=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import Received, Tick
 from stelae.spi.ids import OpId
-from stelae_consensus_raft.messages import VoteRefusal
+from stelae_consensus_raft.messages import TimeoutNow, VoteRefusal
 from tests.unit.consensus_raft.solo import A, B, Solo, entries, log_of
 
 HAD = OpId(2, 8)
@@ -36,3 +38,25 @@ def test_once_its_log_has_reached_it_the_end_of_the_log_counts() -> None:
     solo.core.validate_state()
     assert solo.vote(B, 4, HAD, transfer=True).refusal is VoteRefusal.LOG_BEHIND
     assert solo.vote(B, 5, OpId(3, 10), transfer=True).refusal is None
+
+
+@pytest.mark.parametrize("transfer", [True, False])
+def test_it_does_not_lead_before_its_log_has_reached_it(transfer: bool) -> None:
+    """The log may have a config in which the node has a vote, older than the one that makes it a witness again."""
+    solo = witness(1)
+
+    def campaign() -> int:
+        now_us = solo.core.next_deadline() or 0
+        if transfer:
+            solo.step(Received(A, TimeoutNow(term=solo.core.status().term)))
+        else:
+            solo.step(Tick(now_us))
+        return now_us
+
+    asked_us = campaign()
+    assert solo.core.status().role is Role.FOLLOWER
+    solo.core.validate_state()
+    assert transfer or (solo.core.next_deadline() or 0) > asked_us, "it tries again later"
+    solo.append(3, OpId(1, 5), *entries(6, 2, 2, 2, 3))
+    campaign()
+    assert solo.core.status().role is Role.CANDIDATE
