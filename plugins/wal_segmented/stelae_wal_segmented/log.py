@@ -280,19 +280,24 @@ class TabletLog:
         return self.failed
 
     def _cut_unsynced(self) -> SyncFailed | None:
-        """After a full disk, cut the part of the group that fitted, and what was not synced; return the error if that
-        fails.
+        """After a full disk, cut the part of the group that fitted, and what was not synced. Return the error if the
+        sync of that fails.
 
-        Otherwise the next start would take them for entries of the log, which its tombstone may end before."""
+        Otherwise the next start would take them for entries of the log, which its tombstone may end before. If they
+        cannot be cut now, nothing has changed, and the repair tries again."""
         writer = self.active.writer
         if writer is None:
+            return None
+        try:
+            writer.cut_unsynced()
+        except (StorageError, OSError):
             return None
         try:
             writer.forget_unsynced()
         except SyncFailed as error:
             return error
         except (StorageError, OSError) as error:
-            return SyncFailed(f"what did not fit on a full disk cannot be cut: {error}", path=self.directory)
+            return SyncFailed(f"the cut after a full disk cannot be synced: {error}", path=self.directory)
         return None
 
     def _record_sync_failure(self) -> None:
@@ -304,11 +309,14 @@ class TabletLog:
             return
 
     def _settle_after_full(self) -> None:
-        """Recover the log again. What was not synced is cut already.
+        """Cut what was not synced, if that was not possible before, and recover the log again.
 
         Raises:
             StorageError: as ``Files``, or recovery finds damage.
         """
+        writer = self.active.writer
+        if writer is not None:
+            writer.forget_unsynced()
         self.active.park()
         sequences = sequences_of(self.context.files, self.directory, self.log.generation)
         found = recover_log(self.context.files, self.directory, self.log, sequences)

@@ -75,8 +75,12 @@ class SegmentWriter:
 
     def forget_unsynced(self) -> None:
         """Cut everything that was not synced, durably. Called after a full disk."""
-        self._file.truncate(self.synced)
+        self.cut_unsynced()
         self._file.sync()
+
+    def cut_unsynced(self) -> None:
+        """Cut everything that was not synced. If it fails, the file is as it was."""
+        self._file.truncate(self.synced)
         self.end = self.synced
 
     def park(self) -> None:

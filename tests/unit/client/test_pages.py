@@ -37,6 +37,7 @@ class Request:
         self.body = [encode(scan)]
         self.kind, self.sender, self.request_id = "tablet.scan", "me", 1
         self.answer: Any = None
+        self.open = True
 
     def reply(self, frames: list[bytes]) -> None:
         self.answer = frames

@@ -71,7 +71,7 @@ def test_a_replica_without_rows_begins_at_a_committed_entry_in_its_term_with_the
     node = after_power_loss(created())
     recovered = node.recovered()[TABLET]
     assert recovered.log.log_only and recovered.log.base == recovered.log.last == recovered.applied == BASE
-    assert recovered.consensus.hard_state == HardState(term=BASE.term, had_vote=False)
+    assert recovered.consensus.hard_state == HardState(term=BASE.term)
     assert recovered.consensus.committed_config == CONFIG
     assert not node.disk.exists(LAYOUT.data_of(TABLET)), "no store engine was opened"
 
