@@ -6,6 +6,7 @@ threads read (``last``, ``base``, ``chain``, ``damage``). It is never held durin
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from stelae.spi.append_check import check_append
 from stelae.spi.errors import CallerError, Corrupt, Full, StelaeError, StorageError, SyncFailed
@@ -273,32 +274,21 @@ class TabletLog:
             self.last = self.durable
         if isinstance(error, Full):
             self.active.drop_spare()
-            error = self._cut_unsynced() or error
+            self._cut_unsynced()
         self.failed = Failed(error, self.durable)
         if not isinstance(error, Full):
             self._record_sync_failure()
         return self.failed
 
-    def _cut_unsynced(self) -> SyncFailed | None:
-        """After a full disk, cut the part of the group that fitted, and what was not synced. Return the error if the
-        sync of that fails.
+    def _cut_unsynced(self) -> None:
+        """After a full disk, cut the part of the group that fitted, and what was not synced.
 
-        Otherwise the next start would take them for entries of the log, which its tombstone may end before. If they
-        cannot be cut now, nothing has changed, and the repair tries again."""
+        Otherwise the next start of the process would take them for entries of the log, which its tombstone may end
+        before. The cut is not synced: that may need space, too. The repair cuts again and syncs."""
         writer = self.active.writer
-        if writer is None:
-            return None
-        try:
-            writer.cut_unsynced()
-        except (StorageError, OSError):
-            return None
-        try:
-            writer.forget_unsynced()
-        except SyncFailed as error:
-            return error
-        except (StorageError, OSError) as error:
-            return SyncFailed(f"the cut after a full disk cannot be synced: {error}", path=self.directory)
-        return None
+        if writer is not None:
+            with suppress(StorageError, OSError):  # Nothing has changed then.
+                writer.cut_unsynced()
 
     def _record_sync_failure(self) -> None:
         """Record durably that a sync failed. If that fails too, recovery writes the tail again and syncs it."""
@@ -309,7 +299,7 @@ class TabletLog:
             return
 
     def _settle_after_full(self) -> None:
-        """Cut what was not synced, if that was not possible before, and recover the log again.
+        """Cut what was not synced, durably, and recover the log again.
 
         Raises:
             StorageError: as ``Files``, or recovery finds damage.
