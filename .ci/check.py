@@ -180,7 +180,9 @@ def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
 
     ``at_once``: it runs by itself. Its output is printed while it runs, and it has all tests, also those that others
     have a share of."""
-    drawn = {} if at_once else {DRAW: str(draw_of_this_change())}
+    variables = {name: value for name, value in environment().items() if name != DRAW}
+    if not at_once:
+        variables[DRAW] = str(draw_of_this_change())
     command = (GROUPS | PARTS | SOAK)[group] + extra
     title = f"\n== {group}: {Path(command[0]).name} {' '.join(command[1:])}"
     started = time.monotonic()
@@ -188,7 +190,7 @@ def run_group(group: str, extra: Command, *, at_once: bool) -> Result:
         print(title, flush=True)
     into = None if at_once else subprocess.PIPE
     together = subprocess.STDOUT if into else None
-    with subprocess.Popen(command, cwd=ROOT, env=environment() | drawn, stdout=into, stderr=together) as run:
+    with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=into, stderr=together) as run:
         output = run.stdout.read() if run.stdout is not None else b""
         _, status, used = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
@@ -253,7 +255,7 @@ def report(results: list[Result], total_s: float, budget_s: float | None) -> Non
 def failures_in(output: str) -> list[str]:
     """Return the lines by which pytest names its failed tests, or the last lines of another program."""
     lines = [line for line in output.splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    named = [line for line in lines if line.startswith(("FAILED tests/", "ERROR tests/"))]
     return named or lines[-LAST_LINES_COUNT:]
 
 
