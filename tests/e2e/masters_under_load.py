@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ Answer = Callable[..., Any]
 
 WAIT_S = 120.0
 """How long a client tries each call, and a node may take to start: reached only by a defect."""
+
+ROUNDS_WAIT_S = 10 * WAIT_S
+"""How long two rounds of a client, with the calls of each, may take: reached only by a defect."""
 
 
 @dataclass(slots=True)
@@ -46,11 +49,16 @@ class Load:
     dropped: set[str] = field(default_factory=set)
     rounds: int = 0
     failure: BaseException | None = None
+    turn: threading.Condition = field(default_factory=threading.Condition)  #: Notified of each round and a failure.
 
     @property
     def kept(self) -> str:
         """The table that gets rows in each round."""
         return f"{self.name}_kept"
+
+    def is_past(self, rounds: int) -> bool:
+        """Return whether it has done so many rounds, or has failed."""
+        return self.rounds >= rounds or self.failure is not None
 
     def run(self, ended: threading.Event) -> None:
         """Create, alter and drop tables, and write rows, until it ends or a call fails."""
@@ -64,10 +72,14 @@ class Load:
                     first = self.tables[self.kept]
                     kept.insert([{"id": first + n, "round": self.rounds} for n in range(10)], timeout_s=WAIT_S)
                     self.tables[self.kept] += 10
-                    self.rounds += 1
+                    with self.turn:
+                        self.rounds += 1
+                        self.turn.notify_all()
         except BaseException as error:
             error.add_note(f"client {self.name}, in round {self.rounds}")
-            self.failure = error
+            with self.turn:
+                self.failure = error
+                self.turn.notify_all()
 
     def _one_table(self, client: Any) -> None:
         """Create, alter and fill a table; drop every second one."""
@@ -102,9 +114,10 @@ def under_load(master: str, clients: int, replicas: int = 1) -> Iterator[list[Lo
 
 def until_each_goes_on(loads: list[Load]) -> None:
     """Wait until each client has done a whole round since now, or has failed."""
-    before = [load.rounds for load in loads]
-    while any(load.rounds < count + 2 and load.failure is None for load, count in zip(loads, before, strict=True)):
-        time.sleep(0.05)
+    wanted = [load.rounds + 2 for load in loads]
+    for load, rounds in zip(loads, wanted, strict=True):
+        with load.turn:
+            assert load.turn.wait_for(partial(load.is_past, rounds), ROUNDS_WAIT_S), f"client {load.name} stands still"
 
 
 def check_nothing_is_lost(cluster: ClusterWithMasters, loads: list[Load]) -> None:
@@ -116,6 +129,17 @@ def check_nothing_is_lost(cluster: ClusterWithMasters, loads: list[Load]) -> Non
                 rows = client.table(name).scan().to_pylist()
                 assert sorted(row["id"] for row in rows) == (list(range(count)) if name == load.kept else [1]), name
                 assert name == load.kept or rows[0]["note"] == "x", name
+
+
+@contextmanager
+def killed_at_the_end() -> Iterator[list[ClusterWithMasters]]:
+    """Yield a list for the clusters that ``start`` makes. All of their processes end with the block."""
+    made: list[ClusterWithMasters] = []
+    try:
+        yield made
+    finally:
+        for cluster in made:
+            cluster.kill()
 
 
 def start(tmp_path: Path, made: list[ClusterWithMasters], masters: int, servers: int = 1) -> ClusterWithMasters:

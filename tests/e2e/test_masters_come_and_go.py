@@ -15,6 +15,7 @@ from tests.e2e import in_process
 from tests.e2e.masters_under_load import (
     add,
     check_nothing_is_lost,
+    killed_at_the_end,
     pids,
     remove,
     replace_each,
@@ -30,12 +31,8 @@ CLIENTS = 2
 @pytest.fixture
 def make() -> Iterator[list[ClusterWithMasters]]:
     """Clusters that a test makes with ``start``; all of their processes end with it."""
-    made: list[ClusterWithMasters] = []
-    try:
+    with killed_at_the_end() as made:
         yield made
-    finally:
-        for cluster in made:
-            cluster.kill()
 
 
 def test_one_master_becomes_three_and_one_again_under_load(tmp_path: Path, make: list[ClusterWithMasters]) -> None:

@@ -19,6 +19,7 @@ from tests.e2e.masters_under_load import (
     Load,
     add,
     check_nothing_is_lost,
+    killed_at_the_end,
     pids,
     remove,
     replace_each,
@@ -42,12 +43,8 @@ def run(*words: str) -> Any:
 @pytest.fixture
 def make() -> Iterator[list[ClusterWithMasters]]:
     """Clusters that a test makes with ``start``; all of their processes end with it."""
-    made: list[ClusterWithMasters] = []
-    try:
+    with killed_at_the_end() as made:
         yield made
-    finally:
-        for cluster in made:
-            cluster.kill()
 
 
 def check(cluster: ClusterWithMasters, loads: list[Load], kept: dict[str, int | None]) -> None:

@@ -43,13 +43,10 @@ from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import OpKind, checked_fence
+from stelae.spi.write import EPOCH_LAST, OpKind, checked_fence
 
 TABLETS_AT_ONCE = 16
 """The most tablets that one call of ``get_many`` asks at the same time."""
-
-
-EPOCH_MAX = (1 << 63) - 2
 
 
 class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
@@ -202,7 +199,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
             BadIdentifier, CallerError: the source is no such text, or the epoch no such number.
         """
         fence = checked_fence(source, epoch)
-        if epoch > EPOCH_MAX:
+        if epoch == EPOCH_LAST:
             raise CallerError(f"an epoch is at most 2**63 - 2, not {epoch}: its completion makes the next one known")
         writer = TableWriter(self.name, self.partitioning, self._tablets, fence)
         writer.refresh, writer.find = self._writer.refresh, self._find_rows

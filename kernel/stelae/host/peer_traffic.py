@@ -123,7 +123,7 @@ class PeerTraffic:
             self._link.send(to, START_COPY, [self._encoder.encode(asked)])
 
     def cancel_copy(self, to: NodeId, cancelled: CancelCopy) -> None:
-        """Tell a node that it need not copy the rows of a tablet. The message is dropped if it is not connected."""
+        """Tell a node to end the copy of a tablet. The message is dropped if it is not connected."""
         if self._link is not None:
             self._link.send(to, CANCEL_COPY, [self._encoder.encode(cancelled)])
 

@@ -61,7 +61,7 @@ class PeerNetwork(Protocol):
         """Ask the node of a member to copy the tablet."""
 
     def cancel_copy(self, to: NodeId, cancelled: CancelCopy) -> None:
-        """Tell the node of a member without rows that it need not copy them."""
+        """Tell a node to end a copy: it was removed from the tablet, or has the log alone and needs no rows."""
 
 
 class HardStates(Protocol):

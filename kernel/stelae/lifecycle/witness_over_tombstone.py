@@ -4,8 +4,8 @@ Source: ``durability.md`` rules 12 and 18 to 20. What the tombstone has acknowle
 
 - Its last op id stays in the superblock until the new log has reached it. Until then votes use the larger of the two,
   so this vote elects no replica that lacks an entry which the tombstone has acknowledged.
-- The witness cannot lead before that. It learns from the log that it has a vote, and the entry that says so has a
-  higher op id than the tombstone: the leader of a later term has a later entry, and that of the same term has them all.
+- The core begins no campaign before that. The log may have an older config in which this node had a vote; the entry
+  that makes it a witness has a higher op id than the tombstone.
 - Term and vote go on in the voter of the tombstone, which is in service until the replica takes its place.
 - The op id of the committed config never goes back. The config becomes that of the message, as of the base of the log.
   If the tombstone knows a newer one, the witness keeps its op id and no member of it: it does not act on a vote that

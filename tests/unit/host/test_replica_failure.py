@@ -194,15 +194,21 @@ def test_with_space_back_it_hears_its_leader_before_the_time() -> None:
     assert world.core.step.call_args.args[0] == [LeaderAlive(PEER, 2, 9_000), Tick(10_000)]
 
 
-def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serves_reads() -> None:
+def with_full_store(*, waits_for_log: bool) -> tuple[Replica, MagicMock]:
+    """A leader whose store is full, and its ports. ``waits_for_log``: its log lacks entries that it has applied."""
     core = MagicMock()
     core.status.return_value = STATUS
     core.can_wait.return_value = False
     ports = MagicMock()
     ports.writer.has_room.return_value = True
     replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
-    executor, flusher = MagicMock(stalled=False), MagicMock(full=True, waits_for_log=False)
+    executor, flusher = MagicMock(stalled=False), MagicMock(full=True, waits_for_log=waits_for_log)
     replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), MagicMock(), flusher)
+    return replica, ports
+
+
+def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serves_reads() -> None:
+    replica, ports = with_full_store(waits_for_log=False)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded) and "memory is full" in str(answers[0])
@@ -211,20 +217,13 @@ def test_a_replica_whose_store_is_full_pushes_writers_and_appends_back_and_serve
     replica.read_index(answers.append)
     assert len(answers) == 1, "a read waits for its majority"
     replica.drained()
-    flusher.consider.assert_called_once()
+    replica.flusher.consider.assert_called_once()  # type: ignore[attr-defined]
 
 
 def test_a_full_store_that_waits_for_entries_of_its_log_takes_them_but_no_writes() -> None:
     # An append failed after its entries were applied. The store cannot flush them until the log has them durably, so
     # a replica that refused them because its store is full would never accept anything again.
-    core = MagicMock()
-    core.status.return_value = STATUS
-    core.can_wait.return_value = False
-    ports = MagicMock()
-    ports.writer.has_room.return_value = True
-    replica = Replica(log=LOG, core=core, vote_kinds=frozenset(), ports=ports)
-    executor, flusher = MagicMock(stalled=False), MagicMock(full=True, waits_for_log=True)
-    replica.connect(executor, MagicMock(applied=LAST), MagicMock(), MagicMock(), MagicMock(), MagicMock(), flusher)
+    replica, ports = with_full_store(waits_for_log=True)
     answers: list[Any] = []
     replica.write(MagicMock(), answers.append)
     assert isinstance(answers[0], Overloaded)
