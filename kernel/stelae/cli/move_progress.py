@@ -118,7 +118,9 @@ class MoveProgress:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         """End the looks. A call that has run out of time gets what was seen last as an addition to its error."""
         self._looks.cancel()
-        await asyncio.gather(self._looks, return_exceptions=True)
+        await asyncio.wait([self._looks])
+        if error is None and not self._looks.cancelled():
+            self._looks.result()  # It raises the defect that has ended the looks. An error of the call comes first.
         if isinstance(error, DeadlineExceeded) and self.step is Step.COPYING and self.amount.is_known:
             raise DeadlineExceeded(f"{error} (copied: {self.amount})") from error
 

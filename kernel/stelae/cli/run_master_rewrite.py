@@ -10,6 +10,7 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.member_text import plain_view, print_view
 from stelae.cli.unreachable_node import StoppedMaster, read_stopped_master, unreachable_node
 from stelae.cli.without_pandas import without_pandas
+from stelae.client.counted import counted
 from stelae.config.registry import Registry
 from stelae.host.replica import Replica
 from stelae.host.superblock import DataState
@@ -43,7 +44,11 @@ def run_rewrite(config_path: str, members: Sequence[str], timeout_s: float, *, a
     if as_json:
         print_json({"changed": bool(changes), "uuid": master.instance.node_id, **plain_view(view)})
         return EXIT_OK
-    note(f"rewritten by {changes} changes; start this master" if changes else "nothing to do: the config is so already")
+    note(
+        f"rewritten by {counted(changes, 'change')}; start this master"
+        if changes
+        else "nothing to do: the config is so already"
+    )
     print_view(view)
     return EXIT_OK
 

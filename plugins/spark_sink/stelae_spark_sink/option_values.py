@@ -10,7 +10,7 @@ from typing import Any
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import source_id
-from stelae.spi.write import OpKind
+from stelae.spi.write import EPOCH_LAST, OpKind
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -22,7 +22,7 @@ SIZE_BYTES_MIN = 1 << 20
 SIZE_BYTES_MAX = 1 << 50
 """The greatest size of a part of a table, which is larger than any tablet."""
 
-EPOCH_MAX = (1 << 63) - 2
+EPOCH_MAX = EPOCH_LAST - 1
 """The highest epoch that can be completed, which begins the next one."""
 
 SECONDS_MAX = 3600.0

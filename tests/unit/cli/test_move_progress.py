@@ -159,6 +159,26 @@ def test_a_wait_that_runs_out_of_time_says_how_much_was_copied() -> None:
         run(waited())
 
 
+def test_a_defect_of_the_looks_is_raised_unless_the_call_has_an_error_of_its_own() -> None:
+    move = Shown(copy())
+    failing: list[Exception] = [KeyError("defect")]
+
+    async def look() -> CopyLine | None:
+        raise failing[0]
+
+    async def waited(error: Exception | None) -> None:
+        async with move.progress:
+            await asyncio.sleep(0)
+            if error is not None:
+                raise error
+
+    move.progress._look = look
+    with pytest.raises(KeyError, match="defect"):
+        run(waited(None))
+    with pytest.raises(DeadlineExceeded, match="not a voter yet"):
+        run(waited(DeadlineExceeded("not a voter yet")))
+
+
 class Terminal(StringIO):
     """Standard error that is a terminal."""
 
