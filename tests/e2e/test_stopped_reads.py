@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,16 +27,34 @@ from tests.e2e.test_tablet_life import act
 KINDS = ["scan", "diff", "checksum"]
 
 
+class BusyPool:
+    """Keeps both threads of a node's pool for scans busy, as scans of others do, until ``go_on``."""
+
+    def __init__(self, node: Node) -> None:
+        self.queued = asyncio.Event()  #: Set when a read waits for a thread.
+        self._free = threading.Event()
+        run = node.scans.run
+        for number in range(2):
+            run(f"busy/{number}", lambda: self._free.wait(30), lambda _none: None)
+
+        def queue(key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+            run(key, work, done)
+            self.queued.set()
+
+        node.scans.run = queue  # type: ignore[method-assign]
+
+    def go_on(self) -> None:
+        """Let the reads that wait begin."""
+        self._free.set()
+
+
 @contextmanager
-def both_threads_busy(node: Node) -> Iterator[Callable[[], None]]:
-    """Keep the threads for scans busy until the yielded function is called, as scans of others do."""
-    free = threading.Event()
-    for number in range(2):
-        node.scans.run(f"busy/{number}", lambda: free.wait(30), lambda _none: None)
+def busy(node: Node) -> Iterator[BusyPool]:
+    pool = BusyPool(node)
     try:
-        yield free.set
+        yield pool
     finally:
-        free.set()
+        pool.go_on()
 
 
 async def read(client: Connection, server: NodeId, what: str, since: int, at: int) -> object:
@@ -66,12 +85,12 @@ def test_a_read_of_a_replica_that_is_deleted_meanwhile_is_refused(tmp_path: Path
             node = cluster.nodes[server]
             at = node.replicas[TABLET].applier.timestamp
             deletion = DeleteReplica(node_id=server, tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
-            with both_threads_busy(node) as go_on:
+            with busy(node) as pool:
                 asked = asyncio.create_task(read(client, server, what, since, at))
-                await asyncio.sleep(0.1)
+                await pool.queued.wait()
                 await act(client, deletion)
                 assert TABLET not in node.replicas
-                go_on()
+                pool.go_on()
                 with pytest.raises((Unavailable, NoSuchTablet)):  # The second one when it was asked once more.
                     await asked
 
@@ -87,23 +106,24 @@ def test_a_scan_of_a_node_that_stops_meanwhile_is_refused(tmp_path: Path, monkey
             server = next(one for one in cluster.ids if one != cluster.leader())
             node = cluster.nodes[server]
             at = node.replicas[TABLET].applier.timestamp
-            closed, close = asyncio.Event(), Node._close_store
+            closed, answered, close = asyncio.Event(), asyncio.Event(), Node._close_store
 
             async def close_slowly(self: Node, replica: object) -> None:
                 await close(self, replica)  # type: ignore[arg-type]
                 if self is node:
                     closed.set()
-                    await asyncio.sleep(1)  # As with many tablets.
+                    await answered.wait()  # As long as with many tablets.
 
             monkeypatch.setattr(Node, "_close_store", close_slowly)
-            with both_threads_busy(node) as go_on:
+            with busy(node) as pool:
                 asked = asyncio.create_task(read(client, server, "scan", since, at))
-                await asyncio.sleep(0.1)
+                await pool.queued.wait()
                 stopping = asyncio.create_task(cluster.stop(server))
                 await closed.wait()
-                go_on()
+                pool.go_on()
                 with pytest.raises(Unavailable):
                     await asked
+                answered.set()
             await stopping
 
     asyncio.run(asyncio.wait_for(run(), 60))
