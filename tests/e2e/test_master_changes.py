@@ -6,7 +6,10 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from stelae.client.async_client import AsyncClient, connect_async
+from stelae.server.tserver import heartbeats
 from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster, running, until
@@ -51,6 +54,26 @@ def test_masters_are_named_and_replaced_by_name(tmp_path: Path) -> None:
         finally:
             for node in list(cluster.nodes):
                 await cluster.stop(node)
+
+    asyncio.run(run())
+
+
+def test_the_only_master_may_be_stopped_as_soon_as_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two of its heartbeats, a tablet server never learned of the new master, and was lost for good."""
+    monkeypatch.setattr(heartbeats, "INTERVAL_US", 3_000_000)
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            new = cluster.new_master()
+            await cluster.start(new)
+            await until(partial(waits_to_join, cluster, new))
+            async with await connect_async(cluster.addresses[first], timeout_s=20.0) as client:
+                await client.masters.replace(first, cluster.addresses[new], timeout_s=60.0)
+                await cluster.stop(first)
+                await client.create_table("people", COLUMNS, "id", replicas=1)
 
     asyncio.run(run())
 

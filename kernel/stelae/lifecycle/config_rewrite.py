@@ -57,8 +57,6 @@ def changes_to(
 
 def _not_ours(own: NodeId, config: TabletConfig, committed: TabletConfig) -> str:
     """Return why this node cannot change the config alone; empty if it can."""
-    if committed.op_id == ZERO:
-        return "this node never led, so its cluster has not begun: list the masters that begin it in [masters] instead"
     if config.member(own) is None:
         return f"config {config.op_id} does not list this node {own}: it was removed; rewrite a member, or add it again"
     others = {m.node_id: m for one in (committed, config) for m in one.members if _votes(m) and m.node_id != own}
@@ -67,6 +65,8 @@ def _not_ours(own: NodeId, config: TabletConfig, committed: TabletConfig) -> str
         fact = f"config {config.op_id} has other voters: {named}. They may have acknowledged what is not here"
         steps = "change the members while they run: stelae master add, remove, replace"
         return f"{fact}; {steps}. If a majority is lost for good, only a recovery helps: stelae recover plan --masters"
+    if committed.op_id == ZERO:
+        return "this node never led, so its cluster has not begun: list the masters that begin it in [masters] instead"
     return ""
 
 

@@ -77,6 +77,13 @@ def test_a_removed_master_and_one_that_never_led_are_refused() -> None:
     assert "never led" in refusal(wanted(A, B, C), now=never) and "[masters]" in refusal(wanted(A, B, C), now=never)
 
 
+def test_one_of_the_first_voters_that_has_heard_of_no_leader_yet_is_no_proof_that_none_led() -> None:
+    """It was told to begin the cluster anew, although the others may have begun it."""
+    first = config(member(A), member(B), member(C), op_id=ZERO)
+    said = refusal(wanted(A), now=first)
+    assert "has other voters" in said and "never led" not in said
+
+
 def test_a_list_that_is_no_config_is_refused() -> None:
     assert f"uuid {B} is given 2 times" in refusal(wanted(A, B, B))
     assert "address b:1 is given 2 times" in refusal(wanted(A, B, C, c="b:1"))

@@ -12,7 +12,7 @@ from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswe
 from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest
 from stelae.server.master.driver.change_masters import ANSWER_MS, MasterChanges
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, MemberChangeRefused, NotLeader, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 from tests.unit.master.driver_on_fakes import ManualTurns
@@ -44,8 +44,10 @@ class Leader:
             call=self._call,
         )
         node: Any = SimpleNamespace(turns=self.turns, messenger=messenger)
-        catalog: Any = SimpleNamespace(cluster=SimpleNamespace(created_us=founded_us) if founded_us else None)
-        MasterChanges(node, lambda: self.replica, lambda: catalog).serve()
+        catalog = SimpleNamespace(cluster=SimpleNamespace(created_us=founded_us) if founded_us else None)
+        self.obstacle = ""
+        core: Any = SimpleNamespace(catalog=catalog, obstacle_to_removal=lambda now_us: self.obstacle)
+        MasterChanges(node, lambda: self.replica, lambda: core).serve()
 
     def ask(self, change: MemberChange, seen: OpId | None = None) -> None:
         body = [msgspec.msgpack.encode(ChangeMastersRequest(change, seen))]
@@ -162,6 +164,18 @@ def test_a_removal_and_a_new_address_ask_nobody() -> None:
     leader.ask(RemoveServer(node_id=NEW))
     leader.ask(moved)
     assert leader.changes == [(RemoveServer(node_id=NEW), None), (moved, None)]
+
+
+def test_a_master_is_not_removed_while_a_tablet_server_could_lose_sight_of_the_masters() -> None:
+    leader = Leader(Unavailable("never asked"))
+    leader.obstacle = "a server does not know them"
+    leader.ask(RemoveServer(node_id=ME))
+    assert [type(error) for error in leader.refused] == [ChangeNotYet] and leader.changes == []
+    leader.ask(RemoveServer(node_id=NEW))
+    assert leader.changes == [(RemoveServer(node_id=NEW), None)], "the rules of all tablets say that it is no member"
+    leader.obstacle = ""
+    leader.ask(RemoveServer(node_id=ME))
+    assert leader.changes[-1] == (RemoveServer(node_id=ME), None)
 
 
 @pytest.mark.parametrize(

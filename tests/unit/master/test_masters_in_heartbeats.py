@@ -81,3 +81,19 @@ def test_a_new_leader_that_has_a_config_in_its_log_and_does_not_know_it_committe
     company.step(MastersChanged(CONFIG, OpId(2, 9)))
     assert isinstance(heartbeat(company, OpId(2, 9)), HeartbeatReply)
     assert only(company.step(MasterLeaderChanged(3, OTHER)), Refuse) == []
+
+
+def test_no_master_is_removed_before_every_live_server_knows_the_committed_config() -> None:
+    """A server that knew only the master which was removed and stopped was lost for good."""
+    company = leading()
+    settings = company.settings
+    heartbeat(company, None, 1)
+    assert "has just started" in company.core.obstacle_to_removal(company.now_us)
+    company.pass_ms(settings.server_silent_ms + 1)
+    assert company.core.obstacle_to_removal(company.now_us) == "", "a server that is silent holds up nobody"
+    for sequence, known in ((2, None), (3, OpId(2, 6))):
+        heartbeat(company, known, sequence)
+        obstacle = company.core.obstacle_to_removal(company.now_us)
+        assert obstacle == "1 of the live tablet servers do not know config 2.7 of the masters yet, as s:1"
+    heartbeat(company, OpId(2, 7), 4)
+    assert company.core.obstacle_to_removal(company.now_us) == ""

@@ -182,6 +182,20 @@ class MasterCore:
             age_us=self._freshness.age_us(self._time),
         )
 
+    def obstacle_to_removal(self, now_us: int) -> str:
+        """Return why no master may be removed yet; empty if one may.
+
+        A tablet server that knows only masters which are removed, and then stopped, never finds the others. So every
+        live server must know the committed config of the masters first."""
+        masters = self._masters
+        if masters is None or not self.servers.is_warm(now_us):
+            return "this master has just started, and has perhaps not heard every live tablet server yet"
+        behind = self.servers.with_older_masters(masters.config.op_id, now_us)
+        if not behind:
+            return ""
+        fact = f"{len(behind)} of the live tablet servers do not know config {masters.config.op_id} of the masters yet"
+        return f"{fact}, as {behind[0].address}"
+
     # -- events ------------------------------------------------------------------------------------
 
     @property

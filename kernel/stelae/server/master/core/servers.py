@@ -14,7 +14,7 @@ import msgspec
 
 from stelae.protocol.master_heartbeats import CopyHold, Heartbeat, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.settings import MasterSettings
-from stelae.spi.ids import IncarnationId, NodeId, TabletId
+from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 
 
 class Liveness(StrEnum):
@@ -45,6 +45,7 @@ class Server:
         self.location = ""
         self.free_bytes = 0
         self.load_ops_per_s = 0.0
+        self.masters: OpId | None = None  #: The newest config of the masters that it knows; ``None``: its file.
         self.complete = False  #: Whether ``replicas`` has all replicas of the server.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
@@ -104,6 +105,7 @@ class Servers:
         server.sequence = heartbeat.sequence
         server.address, server.location = heartbeat.address, heartbeat.location
         server.free_bytes, server.load_ops_per_s = heartbeat.free_bytes, heartbeat.load_ops_per_s
+        server.masters = heartbeat.masters
         return True
 
     def begin_leadership(self) -> None:
@@ -185,6 +187,15 @@ class Servers:
     def is_warm(self, now_us: int) -> bool:
         """Return whether this master has run long enough to have heard every live server."""
         return now_us - self._started_us > self._settings.server_silent_ms * 1000
+
+    def with_older_masters(self, config_id: OpId, now_us: int) -> list[Server]:
+        """Return the LIVE servers that know only an older config of the masters, in order of node ids."""
+        return [
+            server
+            for server in self
+            if (server.masters is None or server.masters < config_id)
+            and self.liveness(server.node_id, now_us) is Liveness.LIVE
+        ]
 
     def holding(self, tablet_id: TabletId) -> Holders:
         """Return the nodes that have reported a replica of a tablet, with the reports, in order of node ids.

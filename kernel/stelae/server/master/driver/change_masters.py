@@ -14,12 +14,21 @@ from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersReques
 from stelae.protocol.member_messages import ChangeMembersReply
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
+from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver.first_start import founded_us
 from stelae.server.master.driver.master_comparison import answer_of
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
 from stelae.server.tserver.member_service import check_change
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, MemberChangeRefused, NotLeader, RetryableError, StelaeError, Unavailable
+from stelae.spi.errors import (
+    CallerError,
+    ChangeNotYet,
+    MemberChangeRefused,
+    NotLeader,
+    RetryableError,
+    StelaeError,
+    Unavailable,
+)
 from stelae.spi.members import AddServer, MemberType, RemoveServer, TabletConfig
 
 ANSWER_MS = 2_000
@@ -34,15 +43,15 @@ class MasterChanges:
 
     Args:
         replica: returns the replica of the system tablet, if it is up.
-        catalog: returns the catalog, once it is loaded.
+        core: returns the core, once the catalog is loaded.
     """
 
     def __init__(
-        self, node: MasterNode, replica: Callable[[], SystemReplica | None], catalog: Callable[[], Catalog | None]
+        self, node: MasterNode, replica: Callable[[], SystemReplica | None], core: Callable[[], MasterCore | None]
     ) -> None:
         self._node = node
         self._replica = replica
-        self._catalog = catalog
+        self._core = core
 
     def serve(self) -> None:
         """Register the handler."""
@@ -57,8 +66,9 @@ class MasterChanges:
                 if replica.status.config.member(new.node_id) is None:
                     self._ask_first(request, asked, new)
                     return
-            case RemoveServer():
-                pass
+            case RemoveServer() as gone:
+                if replica.status.config.member(gone.node_id) is not None:
+                    self._check_removal()
             case _:
                 raise CallerError("masters are added as PRE_VOTER, which becomes a VOTER by itself, or removed")
         self._make(request, asked)
@@ -70,9 +80,20 @@ class MasterChanges:
             raise Unavailable("this master has no system tablet yet")
         if replica.status.role is not Role.LEADER:
             raise NotLeader(replica.status.leader)
-        if not founded_us(self._catalog()):
+        if not founded_us(self._catalog):
             raise Unavailable("the cluster has not begun: its masters have to agree first")
         return replica
+
+    @property
+    def _catalog(self) -> Catalog | None:
+        core = self._core()
+        return None if core is None else core.catalog
+
+    def _check_removal(self) -> None:
+        """Raise ``ChangeNotYet`` while a tablet server could lose sight of the masters."""
+        core = self._core()
+        if core is not None and (obstacle := core.obstacle_to_removal(self._node.turns.now_us())):
+            raise ChangeNotYet(f"{obstacle}; a heartbeat takes half a second, so ask again")
 
     def _ask_first(self, request: IncomingRequest, asked: ChangeMastersRequest, new: AddServer) -> None:
         """Make the change if the new master answers and may join."""
@@ -117,7 +138,7 @@ class MasterChanges:
         if isinstance(answer, StelaeError):
             step = "start it with: stelae master run, as a master of this cluster"
             return f"{name} does not answer as master {new.node_id}: {answer}; {step}"
-        if answer.stage is BootstrapStage.NEW or answer.founded_us == founded_us(self._catalog()):
+        if answer.stage is BootstrapStage.NEW or answer.founded_us == founded_us(self._catalog):
             return ""
         if answer.founded_us:
             step = "format a new directory for it, if that cluster is not needed"

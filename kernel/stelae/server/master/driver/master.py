@@ -121,7 +121,7 @@ class Master:
         self._proposals = self._new_proposals()
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
         self._watch = MastersWatch(node, tablet.members, self._find_other_replica)
-        self._changes = MasterChanges(node, lambda: self._replica, self._catalog)
+        self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
         self._masters: MastersChanged | None = None  #: The configs that the core has been told.
 
     # -- life ------------------------------------------------------------------------------------
