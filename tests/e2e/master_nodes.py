@@ -96,6 +96,13 @@ class Cluster:
         running = (m for m in self.masters if m in self.nodes and self._master(m).core is not None)
         return next((m for m in running if self.core(m).status().serving), None)
 
+    async def leading(self) -> NodeId:
+        """The master that leads and serves. A busy machine may have lost it for a moment."""
+        await until(lambda: self.leader() is not None)
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
     def core(self, node_id: NodeId) -> MasterCore:
         """The core of a master that has begun."""
         core = self.core_of(node_id)

@@ -33,6 +33,9 @@ from tests.tablet_rows import write_to
 TABLET = TabletId("t")
 CLUSTER = ClusterId("test")
 ELECTION_TIMEOUT_MS = 300
+PATIENT_MS = 1000
+"""An election timeout for tests in which the leader must stay, although all nodes share one loop that is busy."""
+
 WAIT_S = 20.0
 """Longest that any test waits for something to come true; reached only by a defect."""
 
@@ -149,6 +152,13 @@ class Cluster:
             and replica.status.role.value == "LEADER"
         ]
         return found[0] if len(found) == 1 else None
+
+    async def leading(self) -> NodeId:
+        """The leader. A busy machine may have lost it for a moment."""
+        await until(lambda: self.leader() is not None)
+        leader = self.leader()
+        assert leader is not None
+        return leader
 
     def others(self, node_id: NodeId) -> list[NodeId]:
         return [other for other in self.ids if other != node_id]

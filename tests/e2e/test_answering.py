@@ -35,7 +35,8 @@ def test_a_cluster_is_up_once_each_master_answers_and_not_only_the_leading_one(t
         async with running(tmp_path, servers=1) as cluster:
             local = as_local(cluster)
             await until_served(local, 60.0)
-            place = next(n for n, master in enumerate(cluster.masters) if master != cluster.leader())
+            leader = await cluster.leading()
+            place = next(n for n, master in enumerate(cluster.masters) if master != leader)
             await cluster.stop(cluster.masters[place])
             assert set(await unhealthy_nodes(local)) == {f"master-{place + 1}"}
             with pytest.raises(Unavailable, match=f"master-{place + 1}: does not answer"):

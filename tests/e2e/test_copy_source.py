@@ -109,12 +109,6 @@ def on_cluster(
     asyncio.run(run())
 
 
-def leader_of(cluster: Cluster) -> NodeId:
-    leader = cluster.leader()
-    assert leader is not None
-    return leader
-
-
 def checksum_of(node: Node) -> str:
     return node.replicas[TABLET].applier.store.checksum(None)
 
@@ -132,7 +126,7 @@ def test_a_copy_is_the_whole_replica_whatever_the_engines(
     tmp_path: Path, wal: str, source_store: str, target_store: str
 ) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         replica = cluster.nodes[source].replicas[TABLET]
         await until(lambda: replica.flusher.superblock.flushed.index > 0 and not replica.flusher.busy)
         offer = await target.begin(source)
@@ -154,7 +148,7 @@ def test_a_copy_is_the_whole_replica_whatever_the_engines(
 
 def test_a_snapshot_of_a_replica_that_is_written_has_every_row_that_was_acknowledged_before(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source, acknowledged = leader_of(cluster), COUNT
+        source, acknowledged = await cluster.leading(), COUNT
         async with connected(cluster) as tablet:
 
             async def write() -> None:
@@ -190,7 +184,7 @@ def test_a_config_that_is_committed_while_the_snapshot_is_taken_is_in_its_log_or
     rows_of = SnapshotTaker._rows
 
     async def work(cluster: Cluster, target: Target) -> None:
-        loop, source = asyncio.get_running_loop(), leader_of(cluster)
+        loop, source = asyncio.get_running_loop(), await cluster.leading()
         replica = cluster.nodes[source].replicas[TABLET]
         spare = cluster.ids[3]
 
@@ -235,7 +229,7 @@ def test_the_log_after_the_copy_is_kept_until_the_session_ends_whatever_the_cap_
     tmp_path: Path,
 ) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         node = cluster.nodes[source]
         offer = await target.begin(source)
         last = offer.snapshot.last.index
@@ -258,7 +252,7 @@ def test_the_log_after_the_copy_is_kept_until_the_session_ends_whatever_the_cap_
 
 def test_an_idle_session_expires_and_leaves_neither_anchor_nor_file(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         node = cluster.nodes[source]
         offer = await target.begin(source)
         spools = _spools(node)
@@ -279,7 +273,8 @@ def _spools(node: Node) -> list[Path]:
 
 def test_a_copy_that_has_begun_outlives_the_deletion_of_its_source(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = next(node for node in cluster.ids[:3] if node != cluster.leader())
+        leader = await cluster.leading()
+        source = next(node for node in cluster.ids[:3] if node != leader)
         replica = cluster.nodes[source].replicas[TABLET]
         await until(lambda: replica.flusher.superblock.flushed.index > 0 and not replica.flusher.busy)
         offer = await target.begin(source)
@@ -292,7 +287,7 @@ def test_a_copy_that_has_begun_outlives_the_deletion_of_its_source(tmp_path: Pat
         sink = MemorySink(offer.snapshot.items)
         assert isinstance(await target.fetch(offer, sink=sink), Complete)
         store = built(target.node, offer, sink, str(tmp_path / "built"))
-        assert store.checksum(None) == checksum_of(cluster.nodes[leader_of(cluster)])
+        assert store.checksum(None) == checksum_of(cluster.nodes[await cluster.leading()])
         store.close()
         target.sources.end(offer)
         await until(lambda: not _sessions(cluster.nodes[source]))
@@ -313,7 +308,7 @@ def test_after_a_restart_of_the_source_another_one_goes_on_and_equal_pieces_are_
     monkeypatch.setattr("stelae.lifecycle.copy_items.LOG_PIECE_BYTES", 8192)
 
     async def work(cluster: Cluster, target: Target) -> None:
-        first = leader_of(cluster)
+        first = await cluster.leading()
         second = next(node for node in cluster.ids[:3] if node != first)
         async with connected(cluster) as tablet:
             for begin in range(COUNT, 2 * COUNT, 200):
@@ -358,7 +353,7 @@ async def ask(node: Node, source: NodeId, kind: str, *frames: bytes) -> Any:
 
 def test_a_target_without_a_durable_store_gets_the_whole_log_or_a_refusal(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         flusher = cluster.nodes[source].replicas[TABLET].flusher
         await until(lambda: flusher.log_base.index > 0)
         with pytest.raises(Unsupported, match="collected"):
@@ -371,7 +366,7 @@ def test_a_target_without_a_durable_store_gets_the_whole_log_or_a_refusal(tmp_pa
 
 def test_an_export_has_the_rows_as_of_now_also_for_the_same_engine(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         replica = cluster.nodes[source].replicas[TABLET]
         offer = await target.begin(source, as_export=True)
         files = await target.begin(source)
@@ -390,7 +385,8 @@ def test_an_export_has_the_rows_as_of_now_also_for_the_same_engine(tmp_path: Pat
 
 def test_a_replica_without_rows_and_a_failed_one_serve_no_copies(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = next(node for node in cluster.ids[:3] if node != cluster.leader())
+        leader = await cluster.leading()
+        source = next(node for node in cluster.ids[:3] if node != leader)
         replica = cluster.nodes[source].replicas[TABLET]
         block = replica.flusher.superblock
         replica.flusher.superblock = msgspec.structs.replace(block, log_only=True)
@@ -408,7 +404,7 @@ def test_a_replica_without_rows_and_a_failed_one_serve_no_copies(tmp_path: Path)
 
 def test_malformed_requests_are_refused_and_the_node_goes_on(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source, node = leader_of(cluster), target.node
+        source, node = await cluster.leading(), target.node
         offer = await target.begin(source)
         good = BeginCopy(tablet_id=TABLET, store_engine="columnar", durable_store=True)
 
@@ -448,7 +444,7 @@ def test_malformed_requests_are_refused_and_the_node_goes_on(tmp_path: Path) -> 
 
 def test_a_node_that_stops_in_the_middle_of_a_copy_stops(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
-        source = leader_of(cluster)
+        source = await cluster.leading()
         offer = await target.begin(source)
         sink = MemorySink(offer.snapshot.items)
         target.control.paused_when = lambda: len(sink.parts) > 0

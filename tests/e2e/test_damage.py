@@ -24,7 +24,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec
 from tests.e2e import in_process
-from tests.e2e.nodes import TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
+from tests.e2e.nodes import PATIENT_MS, TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
 from tests.e2e.starting import start
 
 COLUMNAR = """
@@ -75,16 +75,8 @@ def blocks(cluster: Cluster, node_id: NodeId) -> list[Path]:
 
 
 async def leader_of(cluster: Cluster) -> tuple[NodeId, Node]:
-    """The leader. A busy machine may have lost it for a moment."""
-    found: NodeId | None = None
-
-    def leads() -> bool:
-        nonlocal found
-        found = cluster.leader()
-        return found is not None
-
-    await until(leads)
-    assert found is not None
+    """The leader, and its node."""
+    found = await cluster.leading()
     return found, cluster.nodes[found]
 
 
@@ -188,7 +180,7 @@ def test_a_damaged_value_of_store_lmdb_fails_the_leaders_replica_alike(tmp_path:
 
 def test_a_follower_that_reads_damage_fails_alone_and_the_leader_leads_on(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path, COLUMNAR) as cluster, connected(cluster) as tablet:
+        async with running(tmp_path, COLUMNAR, PATIENT_MS) as cluster, connected(cluster) as tablet:
             await loaded(cluster)
             await flushed(cluster)
             leader, node = await leader_of(cluster)

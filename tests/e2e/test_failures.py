@@ -12,7 +12,7 @@ from stelae.host.replica_state import ReplicaState
 from stelae.spi.errors import CallerError, StelaeError, StorageError
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind, RowCode
-from tests.e2e.nodes import TABLET, agree, connected, insert, no_space, read_ids, running, sync_fails, until
+from tests.e2e.nodes import PATIENT_MS, TABLET, agree, connected, insert, no_space, read_ids, running, sync_fails, until
 from tests.tablet_rows import write_to
 
 
@@ -20,8 +20,7 @@ def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(100))
-            full = cluster.leader()
-            assert full is not None
+            full = await cluster.leading()
             cluster.files[full].broken = no_space
             await insert(tablet, range(100, 200))
             replica = cluster.nodes[full].replicas[TABLET]
@@ -36,10 +35,9 @@ def test_a_full_disk_of_the_leader_moves_leadership_and_heals_without_a_restart(
 
 def test_a_full_disk_of_a_follower_disturbs_nobody_and_heals(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(tmp_path) as cluster, connected(cluster) as tablet:
+        async with running(tmp_path, election_timeout_ms=PATIENT_MS) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(10))
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             full = cluster.others(leader)[0]
             term = cluster.nodes[leader].replicas[TABLET].status.term
             cluster.files[full].broken = no_space
@@ -75,8 +73,7 @@ def test_a_failed_sync_fails_that_replica_alone_and_the_tablet_serves_on(tmp_pat
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(50))
-            broken = cluster.leader()
-            assert broken is not None
+            broken = await cluster.leading()
             files = cluster.files[broken]
 
             def fails_once(path: str) -> StorageError:
@@ -99,8 +96,7 @@ def test_a_node_an_hour_ahead_is_refused_and_the_others_serve_at_their_own_time(
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(10))
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             ahead = cluster.others(leader)[0]
             await cluster.stop(ahead)
             cluster.clocks[ahead].ahead_us = 3_600_000_000
@@ -119,8 +115,7 @@ def test_two_of_three_down_acknowledge_nothing_and_one_back_commits_what_was_pen
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(10))
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             first, second = cluster.others(leader)
             await cluster.stop(first)
             await cluster.stop(second)

@@ -109,8 +109,7 @@ def test_a_write_that_the_system_refuses_fails_that_replica_alone(tmp_path: Path
             await until(lambda: cluster.leader() is not None)
             async with connected(cluster) as tablet:
                 await insert(tablet, range(50))
-                broken = cluster.leader()
-                assert broken is not None
+                broken = await cluster.leading()
                 assert cluster.nodes[broken].metrics.gauges()["log_fast"] == 1  # type: ignore[attr-defined]
                 files = cluster.files[broken]
                 assert isinstance(files, TracedFiles)

@@ -64,16 +64,13 @@ from stelae.testing.wire_fuzz import load_corpus, meet, storm
 from stelae.wire.messenger import Identity, Lane, Messenger
 from stelae.wire.settings import WireSettings
 from tests.at_length import times
-from tests.e2e.nodes import CLUSTER, TABLET, Cluster, agree, connected, insert, read_ids, running, until
+from tests.e2e.nodes import CLUSTER, PATIENT_MS, TABLET, Cluster, agree, connected, insert, read_ids, running, until
 
 CORPUS = Path(__file__).parents[1] / "unit/wire/corpus"
 BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
 RECOVERY = (SURVEY, STAND_DOWN, RECOVER)
 REQUESTS = (WRITE, *BULK, DESCRIBE, STATUS, CHECKSUM, SPLIT_KEYS, CONFIG, CHANGE_MEMBERS, ABORT_CHANGE, *RECOVERY)
 MESSAGES = (CONSENSUS, BEAT, BEAT_ACK, REMOVED, NEW_REPLICA, START_COPY, CANCEL_COPY)
-PATIENT_MS = 1000
-"""Election timeout: the three nodes share one loop with the attacker, and none may be elected because it is busy."""
-
 ATTEMPTS = times(400)
 
 SCHEMA = Schema(1, (Column(id=1, name="id", type="int64"),), (1,))
@@ -210,8 +207,7 @@ def test_spoiled_bodies_of_every_kind_are_refused_and_the_tablet_serves_on(tmp_p
     async def scenario() -> None:
         async with running(tmp_path, election_timeout_ms=PATIENT_MS) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(50))
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             term = cluster.nodes[leader].replicas[TABLET].status.term
             loud: list[object] = []
             asyncio.get_running_loop().set_exception_handler(lambda _, told: loud.append(told))
@@ -252,8 +248,7 @@ def test_a_storm_against_every_service_of_a_node_leaves_its_rows_alone(tmp_path:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(100))
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             address = cluster.addresses[cluster.ids.index(leader)]
             rng = random.Random(11)
             who = await asyncio.to_thread(meet, address, rng, CLUSTER)

@@ -69,7 +69,7 @@ def test_a_replica_that_was_down_while_the_others_restarted_and_flushed_catches_
         async with running(tmp_path, COLUMNAR) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(50))
             await until(lambda: agree(cluster))
-            late = next(node_id for node_id in cluster.ids if node_id != cluster.leader())
+            late = cluster.others(await cluster.leading())[0]
             had = cluster.nodes[late].replicas[TABLET].status.last.index
             await cluster.stop(late)
             count = await load_and_flush(cluster, tablet, 50)
@@ -110,7 +110,7 @@ def test_beyond_a_bound_a_log_is_not_held_for_a_peer_that_lags_and_it_is_copied(
         async with running(tmp_path, settings) as cluster, connected(cluster) as tablet:
             await insert(tablet, range(50))
             await until(lambda: agree(cluster))
-            late = next(node_id for node_id in cluster.ids if node_id != cluster.leader())
+            late = cluster.others(await cluster.leading())[0]
             had = cluster.nodes[late].replicas[TABLET].status.last.index
             await cluster.stop(late)
             count = 50

@@ -371,8 +371,7 @@ def test_every_master_of_an_idle_cluster_answers_within_a_stated_staleness(tmp_p
 def test_a_read_index_is_told_to_masters_alone_and_by_the_one_that_leads(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, servers=1, settings=QUICK) as cluster:
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             one, other = (master for master in cluster.masters if master != leader)
             (server,) = cluster.servers
             assert await read_index(cluster, one, leader) >= 1
@@ -450,8 +449,7 @@ def test_a_master_steps_on_events_and_deadlines_alone(tmp_path: Path, monkeypatc
     async def run() -> None:
         async with running(tmp_path, masters=3, servers=1, settings=QUICK) as cluster, await connect(cluster) as client:
             await client.create_table("people", COLUMNS, "id", replicas=1)
-            led_before = cluster.leader()
-            assert led_before is not None
+            led_before = await cluster.leading()
             await cluster.stop(led_before)
             await until(lambda: cluster.leader() not in (None, led_before))
             await client.create_table("pets", COLUMNS, "id", replicas=1)

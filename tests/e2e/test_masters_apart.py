@@ -179,7 +179,8 @@ def test_a_first_master_that_founds_anew_by_its_old_list_stays_apart(
             await cluster.start(first)
             await until(lambda: serves(cluster, first))
             await until(lambda: re.search("heartbeat failed .*its log lacks config", caplog.text) is not None)
-            left = next(master for master in more if master != cluster.leader())
+            leader = await cluster.leading()
+            left = next(master for master in more if master != leader)
             await cluster.stop(next(master for master in more if master != left))
             async with await connected(cluster, first) as client:
                 with pytest.raises((TooFewServers, Unavailable)):

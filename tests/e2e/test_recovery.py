@@ -123,8 +123,7 @@ def test_an_old_majority_without_masters_hears_of_the_recovery_and_elects_nobody
                 while not agree(cluster):
                     await asyncio.sleep(0.02)
             ids = list(cluster.nodes)
-            leader = cluster.leader()
-            assert leader is not None
+            leader = await cluster.leading()
             lost = [leader, next(node for node in ids if node != leader)]
             (survivor,) = set(ids) - set(lost)
             for node in lost:

@@ -13,8 +13,7 @@ from tests.e2e.nodes import TABLET, Cluster, running, until
 
 async def remove(cluster: Cluster, change: RemoveServer) -> None:
     """Remove a member that does not lead, and wait until every running node knows it."""
-    leader = cluster.leader()
-    assert leader is not None
+    leader = await cluster.leading()
     done: asyncio.Future[TabletConfig | StelaeError] = asyncio.get_running_loop().create_future()
     cluster.nodes[leader].replicas[TABLET].change_members(change, done.set_result)
     assert isinstance(await done, TabletConfig)
@@ -27,7 +26,7 @@ def test_no_node_keeps_links_to_a_removed_member_that_came_back_once_it_is_down(
 
     async def main() -> None:
         async with running(tmp_path) as cluster:
-            removed = next(node for node in cluster.ids if node != cluster.leader())
+            removed = cluster.others(await cluster.leading())[0]
             others = cluster.others(removed)
             await cluster.stop(removed)
             await remove(cluster, RemoveServer(node_id=removed))

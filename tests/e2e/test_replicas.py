@@ -19,17 +19,11 @@ from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster as MastersCluster
 from tests.e2e.master_nodes import running as masters_running
 from tests.e2e.master_nodes import until_every_replica_runs
-from tests.e2e.nodes import TABLET, WAIT_S, Cluster, no_space, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, no_space, running, until
 
 
 def types(view: ConfigView) -> dict[NodeId, MemberType]:
     return {member.node_id: member.member_type for member in view.committed.members}
-
-
-def leads(cluster: Cluster) -> NodeId:
-    leader = cluster.leader()
-    assert leader is not None
-    return leader
 
 
 def test_a_fourth_replica_is_added_promoted_and_serves_when_two_old_ones_are_gone(tmp_path: Path) -> None:
@@ -58,7 +52,7 @@ def test_a_leader_that_is_removed_hands_over_and_can_be_added_again(tmp_path: Pa
             table, replicas = await client.table(TABLET), await client.replicas(TABLET)
             await replicas.add(cluster.address(cluster.ids[3]), wait=True)
             for turn in range(3):
-                old = leads(cluster)
+                old = await cluster.leading()
                 assert (await replicas.remove(old)).view.node_id != old
                 assert not (await replicas.remove(old)).changed
                 await table.insert([{"id": turn, "text": "while it is out"}])
@@ -91,7 +85,7 @@ def test_a_role_changes_and_leadership_is_handed_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as cluster, await connect_async(cluster.addresses) as client:
             replicas = await client.replicas(TABLET)
-            leader = leads(cluster)
+            leader = await cluster.leading()
             one, other = cluster.others(leader)
             assert (await replicas.transfer(one)).view.node_id == one
             assert not (await replicas.transfer(one)).changed
@@ -158,7 +152,7 @@ def test_a_removal_of_the_leader_is_aborted_while_no_successor_has_all_of_the_lo
             running(tmp_path, election_timeout_ms=3000) as cluster,
             await connect_async(cluster.addresses) as client,
         ):
-            table, replicas, leader = await client.table(TABLET), await client.replicas(TABLET), leads(cluster)
+            table, replicas, leader = await client.table(TABLET), await client.replicas(TABLET), await cluster.leading()
             before = await replicas.config()
             status = cluster.nodes[leader].replicas[TABLET]
             for other in cluster.others(leader):
@@ -247,7 +241,7 @@ def test_a_member_that_moves_to_another_address_is_reached_there_once_the_config
     async def scenario() -> None:
         async with running(tmp_path) as cluster, await connect_async(cluster.addresses) as client:
             table, replicas = await client.table(TABLET), await client.replicas(TABLET)
-            moving = cluster.others(leads(cluster))[0]
+            moving = cluster.others(await cluster.leading())[0]
             await cluster.stop(moving)
             await table.insert([{"id": n, "text": "while it moves"} for n in range(20)])
             (port,) = free_ports(1)
@@ -260,7 +254,7 @@ def test_a_member_that_moves_to_another_address_is_reached_there_once_the_config
             replica = cluster.nodes[moving].replicas[TABLET]
             await until(lambda: replica.applier.applied.index >= changed.view.last.index)
             for other in cluster.others(moving):
-                if other != leads(cluster):
+                if other != await cluster.leading():
                     await cluster.stop(other)
             await table.insert([{"id": 99, "text": "with its vote"}])
             assert await table.scan().count() == 21

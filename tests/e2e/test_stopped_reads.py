@@ -70,7 +70,7 @@ async def filled(cluster: Cluster, client: Connection) -> int:
     """Insert a hundred rows; return a time after the first one."""
     tablet = await client.tablet(TABLET)
     await insert(tablet, [-1])
-    since = (await client.checksum(cluster.leader(), TABLET)).at
+    since = (await client.checksum(await cluster.leading(), TABLET)).at
     await insert(tablet, range(99))
     await until(lambda: agree(cluster))
     return since
@@ -81,7 +81,7 @@ def test_a_read_of_a_replica_that_is_deleted_meanwhile_is_refused(tmp_path: Path
     async def run() -> None:
         async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             since = await filled(cluster, client)
-            server = next(one for one in cluster.ids if one != cluster.leader())
+            server = cluster.others(await cluster.leading())[0]
             node = cluster.nodes[server]
             at = node.replicas[TABLET].applier.timestamp
             deletion = DeleteReplica(node_id=server, tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
@@ -103,7 +103,7 @@ def test_a_scan_of_a_node_that_stops_meanwhile_is_refused(tmp_path: Path, monkey
     async def run() -> None:
         async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             since = await filled(cluster, client)
-            server = next(one for one in cluster.ids if one != cluster.leader())
+            server = cluster.others(await cluster.leading())[0]
             node = cluster.nodes[server]
             at = node.replicas[TABLET].applier.timestamp
             closed, answered, close = asyncio.Event(), asyncio.Event(), Node._close_store

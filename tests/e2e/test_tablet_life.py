@@ -177,8 +177,7 @@ def test_leadership_is_handed_over_by_name_and_before_a_node_stops_and_no_write_
     async def run() -> None:
         async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             tablet = await client.tablet(TABLET)
-            leads = cluster.leader()
-            assert leads is not None
+            leads = await cluster.leading()
             to = cluster.others(leads)[0]
             writes = asyncio.ensure_future(insert(tablet, range(500)))
             await client.transfer_leadership(leads, TABLET, to)
@@ -202,8 +201,7 @@ def test_a_replica_that_has_failed_is_deleted_like_any_other(tmp_path: Path) -> 
     async def run() -> None:
         async with running(tmp_path) as cluster, await Connection.connect(cluster.addresses) as client:
             await insert(await client.tablet(TABLET), range(10))
-            leads = cluster.leader()
-            assert leads is not None
+            leads = await cluster.leading()
             gone = cluster.others(leads)[0]
             replica = cluster.nodes[gone].replicas[TABLET]
             replica.fail("the test says so")
