@@ -34,7 +34,7 @@ REST_US = (1, 1_500_000)
 AWAY_US = (300_000, 4_000_000)
 """Shortest and longest time until a master comes back whose disk was lost, or that was removed."""
 
-STRUCK = 0.2
+STRUCK = 0.35
 """The share of the requests after which the master that was asked crashes, in runs with such crashes."""
 
 STRUCK_US = (1_000, 100_000)
