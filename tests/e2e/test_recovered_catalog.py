@@ -9,8 +9,14 @@ from pathlib import Path
 
 from stelae.check.cluster_check import check
 from stelae.client import AddColumn, AsyncClient, DropColumn
+from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.machine.files import RealFiles
+from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.recover.catalog_rebuild import survey_catalog
+from stelae.spi.consensus import HardState
 from stelae.spi.ids import NodeId
+from stelae.spi.recovery_epoch import first_term
 from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.test_cluster_commands import stelae
 from tests.e2e.test_master_changes import add_master
@@ -86,6 +92,31 @@ def test_all_tables_are_back_with_their_rows_and_the_servers_follow_new_masters(
             assert "nothing to adopt" in again.stderr
             async with await connected(cluster, first) as client:
                 await _everything_works(cluster, client)
+
+    asyncio.run(run())
+
+
+def test_a_master_whose_epoch_was_interrupted_is_recovered_first_as_the_command_says(tmp_path: Path) -> None:
+    """Its term is that of the epoch, and its log has no entry of it: it stands down, and leads nothing."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,), (server,) = cluster.masters, cluster.servers
+            async with await connected(cluster, first) as client:
+                await client.create_table("people", COLUMNS, "id", replicas=1)
+            await cluster.stop(first)
+            metadata = ConsensusMetadata(RealFiles(), DirectoryLayout(str(tmp_path / first)), SYSTEM_TABLET)
+            before = metadata.load()
+            assert before is not None
+            metadata.save(HardState(term=first_term(1, 5), voted_for=first), before.committed_config)
+            await cluster.start(first)
+            address, plan = cluster.addresses[first], str(tmp_path / "plan.json")
+            where = ("recover", "catalog", "--connect", address, "--servers", cluster.addresses[server])
+            refused = await asyncio.to_thread(stelae, *where, "--timeout-s", "2", expect=1)
+            assert "recover one first: stelae recover plan --masters" in refused.stderr
+            await asyncio.to_thread(stelae, "recover", "plan", "--masters", address, "--out", plan)
+            await asyncio.to_thread(stelae, "recover", "apply", plan, "--masters", address, "--yes")
+            assert "nothing to adopt" in (await asyncio.to_thread(stelae, *where)).stderr
 
     asyncio.run(run())
 

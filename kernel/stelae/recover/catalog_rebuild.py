@@ -89,8 +89,12 @@ async def survey_catalog(
     """
     progress("asking the masters")
     masters = await catalog.masters_view(timeout_s=timeout_s)
-    known = [place.tablet_id async for place in tablets_of(catalog, timeout_s=timeout_s)]
-    listed = (await catalog.list_servers(timeout_s=timeout_s)).servers
+    try:
+        known = [place.tablet_id async for place in tablets_of(catalog, timeout_s=timeout_s)]
+        listed = (await catalog.list_servers(timeout_s=timeout_s)).servers
+    except Unavailable as error:  # An attempt that ended early may have left a master that stands down.
+        step = "if no master leads after a while either, recover one first: stelae recover plan --masters HOST:PORT"
+        raise Unavailable(f"{error}; {step}") from error
     addresses = dict.fromkeys((*servers, *(server.address for server in listed)))
     if not addresses:
         fact = "no tablet server has reported to the masters, as to a new catalog none does"

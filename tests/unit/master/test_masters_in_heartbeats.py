@@ -59,6 +59,15 @@ def test_a_master_that_does_not_lead_tells_the_masters_too() -> None:
     assert masters_in(heartbeat(company, OpId(9, 9), 2)) is None, "a follower lags, that is all"
 
 
+def test_a_server_that_knows_a_newer_config_is_not_live_for_a_master_that_begins_to_lead_afterwards() -> None:
+    """A new catalog listed servers of the lost one, and could place replicas on them, if it had heard them early."""
+    company = leading()
+    company.follow(2)
+    assert isinstance(heartbeat(company, OpId(9, 9)), HeartbeatReply)
+    company.lead(3)
+    assert company.core.servers.get(SERVERS[0]) is None
+
+
 def test_before_the_cluster_is_on_record_lists_count_and_nothing_is_told() -> None:
     company = Company()
     company.masters_object = "not all agree"

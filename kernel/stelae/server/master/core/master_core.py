@@ -297,9 +297,8 @@ class MasterCore:
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """Note that the server lives. The leader also takes the report."""
         heartbeat = event.heartbeat
-        if self._begun is not None and self._lacks_config_of(heartbeat):
-            error = Unavailable(OTHER_FOUNDING.format(heartbeat.masters))
-            self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
+        if self._lacks_config_of(heartbeat):
+            self._answer_stranger(event)
             return
         in_order = self.servers.heard(heartbeat, self._time.now_us)
         leadership = self._serving
@@ -316,6 +315,17 @@ class MasterCore:
                 masters=self._newer_masters(heartbeat),
             )
         self._effects.append(Reply(token=event.token, body=reply))
+
+    def _answer_stranger(self, event: HeartbeatReceived) -> None:
+        """Answer a server that knows a newer config of the masters, and do not count it as live.
+
+        It may be of another founding. Without that, a new catalog that is only about to lead would place replicas on
+        the servers of the lost one. A master that does not lead perhaps lags, and refuses nothing."""
+        if self._begun is None:
+            self._effects.append(Reply(token=event.token, body=HeartbeatReply(term=0, leader=self._leader)))
+            return
+        error = Unavailable(OTHER_FOUNDING.format(event.heartbeat.masters))
+        self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
 
     def _newer_masters(self, heartbeat: Heartbeat) -> TabletConfig | None:
         """Return the masters if a server knows an older config of them. Before a cluster is on record, lists count."""
