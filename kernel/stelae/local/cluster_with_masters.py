@@ -7,6 +7,7 @@ import secrets
 import shutil
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from stelae.local.cluster import (
     make_folder,
     sections_text,
 )
-from stelae.local.node_process import NodeProcess, Role
+from stelae.local.node_process import NodeProcess, NodeRuns, Role
 from stelae.local.ports import free_ports
 from stelae.spi.ids import NodeId
 
@@ -191,10 +192,13 @@ class ClusterWithMasters:
         return [master.address for master in self.masters]
 
     def start(self, *, outlive: bool = False) -> None:
-        """Start every node that does not run; see ``NodeProcess.start``."""
+        """Start every node that does not run; see ``NodeProcess.start``.
+
+        Another command may start the nodes of the folder at the same time. Each node is started by one of the two."""
         for node in self.nodes:
             if node.running_pid() is None:
-                node.start(outlive=outlive)
+                with suppress(NodeRuns):
+                    node.start(outlive=outlive)
 
     def check(self) -> None:
         """Check that every node that was started still runs; ``NodeExited``: a node does not run any more."""

@@ -7,15 +7,21 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import time
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Literal, TypeAlias
 
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 
 STOP_TIMEOUT_S = 10.0
 """Time for an orderly stop, in seconds. After it, the process is killed."""
+
+LOCK_TRIES = 50
+"""How often a start tries to lock the file of the process: a process that asks who runs locks it for a moment."""
+
+LOCK_PAUSE_S = 0.02
+"""Seconds between two of these tries."""
 
 LOG_TAIL_LINES = 12
 """Number of the last lines of a node's log that errors show."""
@@ -28,6 +34,12 @@ class NodeExited(StelaeError):
     """A node process ended by itself. The message has the last lines of its log."""
 
     code = "NODE_EXITED"
+
+
+class NodeRuns(StelaeError):
+    """A process of the node runs already."""
+
+    code = "NODE_RUNS"
 
 
 class NodeProcess:
@@ -74,6 +86,10 @@ class NodeProcess:
 
         Without ``outlive``, the process ends when the pipe to its standard input closes. So it ends however this
         process ends, and no node is left behind.
+
+        Raises:
+            NodeRuns: a process that was started here runs already, perhaps one that another command has started since
+                this one looked. No process was started.
         """
         command = [sys.executable, "-m", "stelae", self.role, "run", "--config"]
         command.append(str(self.config_path))
@@ -82,9 +98,9 @@ class NodeProcess:
         with self.log_path.open("ab") as log, self._lock_path.open("a+b") as lock:
             # The process inherits this lock and keeps it until its end. So it counts as running from its start, before
             # it has locked its data directory.
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                lock.truncate(0)
+            if not _lock(lock):
+                raise NodeRuns(f"{self.name} runs already: a process has {self._lock_path} locked")
+            lock.truncate(0)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
@@ -157,6 +173,17 @@ def _exit_text(code: int) -> str:
         return f"ended with exit code {code}"
     known = {number.value: number.name for number in signal.Signals}
     return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file; return whether that succeeded. The lock of a process that only asks who runs is waited for."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(LOCK_PAUSE_S)
+    return False
 
 
 def _locking_pid(lock: Path) -> int | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from stelae.local.node_process import NodeExited, NodeProcess
+from stelae.local.node_process import NodeExited, NodeProcess, NodeRuns
 from stelae.spi.ids import NodeId
 
 NODE = NodeId("a" * 32)
@@ -47,6 +49,40 @@ def test_a_process_that_was_started_again_is_known_by_its_new_id(sleeper: NodePr
         finally:
             sleeper.kill()
     assert len(set(seen)) == 2
+
+
+def test_a_node_that_two_commands_start_at_once_is_started_by_one_and_known_by_its_id(
+    sleeper: NodeProcess, tmp_path: Path
+) -> None:
+    """Both found that it did not run. The second wrote its id after that of the first, and the two together were taken
+    for one id: `stelae cluster down` then sent its signals to another process, or to none."""
+    second = NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+    assert second.running_pid() is None
+    sleeper.start(outlive=True)
+    try:
+        with pytest.raises(NodeRuns, match="tserver-1 runs already"):
+            second.start(outlive=True)
+        assert second.pid is None
+        assert second.running_pid() == sleeper.pid is not None
+    finally:
+        second.kill()
+        sleeper.kill()
+
+
+def test_a_look_at_the_moment_of_the_start_does_not_hide_the_process(
+    sleeper: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that asks who runs locks the file for a moment. A start at this moment went on without the lock."""
+    somebody = NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+    look = (tmp_path / "process.lock").open("a+b")
+    fcntl.flock(look, fcntl.LOCK_EX)
+    monkeypatch.setattr(time, "sleep", lambda seconds: look.close())
+    sleeper.start(outlive=True)
+    look.close()
+    try:
+        assert somebody.running_pid() == sleeper.pid is not None
+    finally:
+        sleeper.kill()
 
 
 @pytest.mark.parametrize(
