@@ -56,7 +56,7 @@ def run_add_server(directory: Path, timeout_s: float, *, as_json: bool) -> int:
     cluster = ClusterWithMasters.open(directory, formatted=format_here)
     node = cluster.add_server()
     node.start(outlive=True)
-    asyncio.run(until_served(cluster, timeout_s))
+    asyncio.run(until_served(cluster, timeout_s, server=node))
     if as_json:
         print_json({"directory": str(directory), "name": node.name, "node_id": node.node_id, "address": node.address})
     else:

@@ -45,8 +45,11 @@ async def unhealthy_nodes(cluster: ClusterWithMasters) -> dict[str, str]:
     return {name: problem for name, problem in found.items() if problem}
 
 
-async def until_served(cluster: ClusterWithMasters, timeout_s: float) -> None:
+async def until_served(cluster: ClusterWithMasters, timeout_s: float, *, server: NodeProcess | None = None) -> None:
     """Wait until every node is healthy, and each tablet server has sent the leading master a heartbeat since the call.
+
+    Args:
+        server: wait for this tablet server alone. Other nodes may be down, such as the one that it is to replace.
 
     Raises:
         NodeExited: a process has ended.
@@ -55,20 +58,23 @@ async def until_served(cluster: ClusterWithMasters, timeout_s: float) -> None:
     begun = time.monotonic()
     deadline = begun + timeout_s
     problem: object = "no node answered"
+    servers = cluster.servers if server is None else [server]
+    awaited = {node.name for node in (cluster.nodes if server is None else servers)}
     while time.monotonic() < deadline:
         cluster.check()
         try:
             async with await connect_async(cluster.addresses, timeout_s=ASK_S) as client:
                 heard = await _heard(client, begun)
-            missing = [f"{node.name}: no heartbeat yet" for node in cluster.servers if node.node_id not in heard]
-            unhealthy = missing or [f"{name}: {why}" for name, why in (await unhealthy_nodes(cluster)).items()]
+            missing = [f"{node.name}: no heartbeat yet" for node in servers if node.node_id not in heard]
+            ailing = {} if missing else await unhealthy_nodes(cluster)
+            unhealthy = missing or [f"{name}: {why}" for name, why in ailing.items() if name in awaited]
             if not unhealthy:
                 return
             problem = "; ".join(unhealthy)
         except StelaeError as error:
             problem = error
         await asyncio.sleep(POLL_S)
-    logs = cluster.masters[0].log_path
+    logs = (server or cluster.masters[0]).log_path
     raise Unavailable(f"the cluster does not serve yet ({problem}); see the logs, for example {logs}")
 
 
