@@ -23,10 +23,15 @@ from stelae.local.cluster import (
 )
 from stelae.local.node_process import NodeProcess, NodeRuns, Role
 from stelae.local.ports import free_ports
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 
 KIND = "masters"
 """The key of the cluster file with the masters. A cluster without masters does not have it."""
+
+
+class FolderLost(StelaeError, code="FOLDER_LOST"):
+    """The folder of a node is gone, so that the node cannot be started."""
 
 
 class ClusterWithMasters:
@@ -194,11 +199,22 @@ class ClusterWithMasters:
     def start(self, *, outlive: bool = False) -> None:
         """Start every node that does not run; see ``NodeProcess.start``.
 
-        Another command may start the nodes of the folder at the same time. Each node is started by one of the two."""
+        Another command may start the nodes of the folder at the same time. Each node is started by one of the two.
+
+        Raises:
+            FolderLost: the folders of some nodes are gone. All other nodes were started.
+        """
+        lost = [node for node in self.nodes if not node.config_path.exists()]
         for node in self.nodes:
-            if node.running_pid() is None:
+            if node not in lost and node.running_pid() is None:
                 with suppress(NodeRuns):
                     node.start(outlive=outlive)
+        if lost:
+            gone = ", ".join(f"{node.name} ({node.config_path})" for node in lost)
+            raise FolderLost(
+                f"started all nodes but {gone}, whose node.toml is gone; restore it, or remove the node from "
+                f"{self.directory / CLUSTER_FILE}; a new server is added with: stelae cluster add-server"
+            )
 
     def check(self) -> None:
         """Check that every node that was started still runs; ``NodeExited``: a node does not run any more."""
