@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +133,7 @@ class ClusterWithMasters:
         node = _process(self.directory, "tserver", number, port)
         self._write_file_like(like, node)
         self._formatted(node, node.node_id)
-        self._set_servers([*self.servers, node])
+        self._set_servers(lambda servers: [*servers, node])
         return node
 
     def add_master(self) -> NodeProcess:
@@ -148,12 +150,12 @@ class ClusterWithMasters:
         node = _process(self.directory, "master", number, port)
         self._write_file_like(like, node)
         self._formatted(node, node.node_id)
-        self._set_masters([*self.masters, node])
+        self._set_masters(lambda masters: [*masters, node])
         return node
 
     def remove_master(self, node: NodeProcess) -> None:
         """Forget a master that does not run, and is no master of the cluster any more."""
-        self._set_masters([one for one in self.masters if one is not node])
+        self._set_masters(lambda masters: [one for one in masters if one.node_id != node.node_id])
 
     def _write_file_like(self, like: NodeProcess, node: NodeProcess) -> None:
         """Write the file of a new node, with the settings of another one."""
@@ -169,22 +171,30 @@ class ClusterWithMasters:
         fresh = NodeProcess(node.name, NodeId(secrets.token_hex(16)), node.address, node.directory, node.role)
         shutil.rmtree(node.directory / "data", ignore_errors=True)
         self._formatted(fresh, fresh.node_id)
-        self._set_servers([fresh if one is node else one for one in self.servers])
+        self._set_servers(lambda servers: [fresh if one.node_id == node.node_id else one for one in servers])
         return fresh
 
     def remove_server(self, node: NodeProcess) -> None:
         """Forget a tablet server that does not run and will not come back. Its folder may be gone."""
-        self._set_servers([one for one in self.servers if one is not node])
+        self._set_servers(lambda servers: [one for one in servers if one.node_id != node.node_id])
 
-    def _set_servers(self, servers: list[NodeProcess]) -> None:
-        found = json.loads((self.directory / CLUSTER_FILE).read_text())
-        _write(self.directory, {**found, "servers": _listed(servers)})
-        self.servers = servers
+    def _set_servers(self, change: Callable[[list[NodeProcess]], list[NodeProcess]]) -> None:
+        self.servers = self._changed("servers", "tserver", change)
 
-    def _set_masters(self, masters: list[NodeProcess]) -> None:
-        found = json.loads((self.directory / CLUSTER_FILE).read_text())
-        _write(self.directory, {**found, KIND: _listed(masters)})
-        self.masters = masters
+    def _set_masters(self, change: Callable[[list[NodeProcess]], list[NodeProcess]]) -> None:
+        self.masters = self._changed(KIND, "master", change)
+
+    def _changed(
+        self, key: str, role: Role, change: Callable[[list[NodeProcess]], list[NodeProcess]]
+    ) -> list[NodeProcess]:
+        """Change a list of the cluster file, which another command may have changed since this object read it."""
+        known = {node.node_id: node for node in self.nodes}
+        with _locked(self.directory):
+            found = json.loads((self.directory / CLUSTER_FILE).read_text())
+            listed = _processes(self.directory, found[key], role)
+            nodes = change([known.get(node.node_id, node) for node in listed])  # With the processes started here.
+            _write(self.directory, {**found, key: _listed(nodes)})
+        return nodes
 
     @property
     def nodes(self) -> list[NodeProcess]:
@@ -248,8 +258,23 @@ def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) 
     return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
 
 
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock the folder of a cluster against other commands that change the cluster file. Waits for them."""
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
 def _write(directory: Path, found: Mapping[str, Any]) -> None:
-    (directory / CLUSTER_FILE).write_text(json.dumps(found, indent=2) + "\n")
+    """Replace the cluster file. After an error, and for a command that reads meanwhile, the old file is whole."""
+    path = directory / CLUSTER_FILE
+    temporary = path.with_name(f".{CLUSTER_FILE}.tmp")
+    temporary.write_text(json.dumps(found, indent=2) + "\n")
+    os.replace(temporary, path)
 
 
 def _flat(sections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,35 @@ def test_a_server_whose_folder_is_lost_does_not_keep_the_others_from_starting(
     with pytest.raises(FolderLost, match="started all nodes but tserver-2"):
         cluster.start(outlive=True)
     assert started == ["master-1", "tserver-1", "tserver-3"]
+
+
+def test_a_full_disk_leaves_the_list_of_the_nodes_whole(
+    cluster: ClusterWithMasters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file was written in its place. On a full disk it was empty after that, and no command found the cluster."""
+    written = Path.write_text
+
+    def write_text(path: Path, text: str) -> int:
+        written(path, text[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(OSError, match="No space left"):
+        cluster.remove_server(cluster.servers[0])
+    found = ClusterWithMasters.open(cluster.directory)
+    assert [node.name for node in found.servers] == ["tserver-1", "tserver-2", "tserver-3"]
+
+
+def test_two_commands_that_add_a_server_at_once_add_two(cluster: ClusterWithMasters) -> None:
+    """Each wrote the list that it had read with its own server added. One server ran, and no command knew of it."""
+    first, second = (
+        ClusterWithMasters.open(cluster.directory, formatted=unformatted),
+        ClusterWithMasters.open(cluster.directory, formatted=unformatted),
+    )
+    added = [first.add_server(), second.add_server()]
+    found = ClusterWithMasters.open(cluster.directory)
+    assert [node.node_id for node in found.servers[3:]] == [node.node_id for node in added]
+    first.remove_server(first.servers[0])
+    assert [node.name for node in ClusterWithMasters.open(cluster.directory).servers] == [
+        f"tserver-{number}" for number in (2, 3, 4, 5)
+    ]
