@@ -25,7 +25,7 @@ from stelae.local.cluster import (
 )
 from stelae.local.node_process import NodeProcess, NodeRuns, Role
 from stelae.local.ports import free_ports
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import ConfigError, StelaeError
 from stelae.spi.ids import NodeId
 
 KIND = "masters"
@@ -69,12 +69,15 @@ class ClusterWithMasters:
             formatted: formats the directory of one node with a uuid. The default runs a process for each node.
 
         Raises:
-            PluginError, ConfigError: an engine is not installed or is broken, or more engines are named than there are
-                tablet servers. Nothing was written.
+            PluginError, ConfigError: an engine is not installed or is broken, more engines are named than there are
+                tablet servers, or the number of masters is even. Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: ``stelae fs format`` failed; the message has its output.
         """
         check_engines(options)
+        if masters % 2 == 0:  # Each master would refuse its node.toml, at every start.
+            fact = f"{masters} masters tolerate no more failures than {masters - 1}"
+            raise ConfigError(fact, hint=f"Use {masters - 1} or {masters + 1} masters.")
         make_folder(directory)
         ports = iter(free_ports(masters + options.node_count))
         cluster = cls(

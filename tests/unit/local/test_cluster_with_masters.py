@@ -11,6 +11,7 @@ import pytest
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters, FolderLost
 from stelae.local.node_process import NodeProcess
+from stelae.spi.errors import ConfigError
 from stelae.spi.ids import NodeId
 
 
@@ -67,3 +68,10 @@ def test_two_commands_that_add_a_server_at_once_add_two(cluster: ClusterWithMast
     assert [node.name for node in ClusterWithMasters.open(cluster.directory).servers] == [
         f"tserver-{number}" for number in (2, 3, 4, 5)
     ]
+
+
+def test_an_even_number_of_masters_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """The masters refused their node.toml at the start, and the folder kept them: no later command could start it."""
+    with pytest.raises(ConfigError, match="2 masters tolerate no more failures than 1"):
+        ClusterWithMasters.create(tmp_path / "c", ClusterOptions(node_count=1), masters=2, formatted=unformatted)
+    assert not (tmp_path / "c").exists()
