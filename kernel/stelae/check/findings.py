@@ -161,15 +161,33 @@ def _of_versions(state: ClusterState, infos: Sequence[NodeInfo]) -> Iterator[Fin
 def _of_disk(facts: NodeFacts) -> Iterator[Finding]:
     kept = facts.quarantine
     if kept is None:
+        yield from _of_unread_disk(facts)
         return
     if kept.free_bytes < kept.free_bytes_min:
-        fact = f"{facts.address} has {kept.free_bytes} bytes of disk left, less than {kept.free_bytes_min}"
-        yield _error(f"{fact}: writes stop when it is full; make room, or move replicas away")
+        yield _little_left(facts.address, kept.free_bytes, kept.free_bytes_min)
     if excess := too_much(kept):
         yield _warning(f"quarantine of {facts.address}: {excess}")
     if kept.unreadable:
         what = f"{kept.unreadable} directories do not say of when they are, and are never too old"
         yield _warning(f"quarantine of {facts.address}: {what}; look at them with: stelae tablet quarantine list")
+
+
+def _of_unread_disk(facts: NodeFacts) -> Iterator[Finding]:
+    """Report a node that answers and cannot read its quarantine. A disk that fails has 0 free bytes."""
+    if facts.info is None:
+        return
+    left, least = facts.info.free_bytes, facts.info.settings.get("quarantine.free_bytes_min")
+    if not left:
+        yield _error(f"the disk of {facts.address} fails, or has no space left; the log of the node says which")
+    elif isinstance(least, int) and left < least:
+        yield _little_left(facts.address, left, least)
+    cause = "its disk fails, or it is overloaded; see the log of the node"
+    yield _warning(f"quarantine of {facts.address}: the node has not read it: {cause}")
+
+
+def _little_left(address: str, left: int, least: int) -> Finding:
+    fact = f"{address} has {left} bytes of disk left, less than {least}"
+    return _error(f"{fact}: writes stop when it is full; make room, or move replicas away")
 
 
 def too_much(kept: QuarantineInfo) -> str:

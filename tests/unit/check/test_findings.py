@@ -38,6 +38,7 @@ def info(node: NodeId, role: str = "tserver", **changed: Any) -> NodeInfo:
         "replicas": facts,
         "failed": (),
         "settings": {"clock.clock_error_ms_max": 500},
+        "free_bytes": 60,
     }
     return NodeInfo(
         node_id=node,
@@ -47,7 +48,6 @@ def info(node: NodeId, role: str = "tserver", **changed: Any) -> NodeInfo:
         location="",
         uptime_ms=0,
         wall_us=0,
-        free_bytes=0,
         **{**given, **changed},
     )
 
@@ -71,7 +71,11 @@ def said(node: NodeId, role: str = "tserver", **changed: Any) -> NodeFacts:
     fields = {name: changed.pop(name) for name in list(changed) if name in NodeFacts.__struct_fields__}
     own = report(node, SYSTEM_TABLET, M) if role == "master" else report(node)
     facts = NodeFacts(
-        node_id=node, address=f"{node[0]}:1", reports={own.tablet_id: own}, info=info(node, role, **changed)
+        node_id=node,
+        address=f"{node[0]}:1",
+        reports={own.tablet_id: own},
+        info=info(node, role, **changed),
+        quarantine=kept(),
     )
     return msgspec.structs.replace(facts, **fields)
 
@@ -288,6 +292,18 @@ def test_a_quarantine_that_is_not_kept_within_its_limits_is_a_warning(changed: d
 
 def test_a_disk_that_is_nearly_full_is_an_error() -> None:
     assert "has 49 bytes of disk left" in the_error(cluster(said(A, quarantine=kept(free_bytes=49))))
+
+
+def test_a_node_that_cannot_read_its_disk_is_told() -> None:
+    """It refuses the question about its quarantine, and nothing was said of its disk: the cluster was healthy."""
+    failing = said(A, quarantine=None, free_bytes=0)
+    errors, warnings = judged(cluster(failing))
+    assert errors == ["the disk of a:1 fails, or has no space left; the log of the node says which"]
+    assert [text.partition(":1: ")[2].partition(": ")[0] for text in warnings] == ["the node has not read it"]
+    settings = {"clock.clock_error_ms_max": 500, "quarantine.free_bytes_min": 50}
+    errors, _ = judged(cluster(said(A, quarantine=None, free_bytes=49, settings=settings)))
+    assert [text.partition(",")[0] for text in errors] == ["a:1 has 49 bytes of disk left"]
+    assert "quarantine of a:1: the node has not read it" in the_warning(cluster(said(A, quarantine=None)))
 
 
 def test_a_replica_that_no_table_has_is_a_warning_unless_its_table_can_be_recalled() -> None:
