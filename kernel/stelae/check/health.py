@@ -4,7 +4,7 @@ A tablet is:
 
 - HEALTHY if all of its members run and agree on one leader;
 - UNDER_REPLICATED if a majority runs, and other members do not run, or need a copy because no log has the entries that
-  they lack;
+  they lack, or it has fewer voters than the table has replicas;
 - CONSENSUS_MISMATCH if running replicas name different leaders, terms or members, or other members than the masters;
 - UNAVAILABLE without a majority or without a leader;
 - UNFINISHED while masters are still creating, changing or replacing it."""
@@ -125,6 +125,9 @@ _RUNS = ("RUNNING", "CONFIGURING")
 REMEDY = "the leader has it copied from another replica; if that does not begin, the log of its server says why"
 """What an operator can do about a replica that needs a copy."""
 
+TOO_FEW = "the masters add the others on servers that have no replica of it; see: stelae policy explain"
+"""What an operator can do about a tablet with fewer voters than its table has replicas."""
+
 SILENT = "does not answer"
 """The beginning of the problem of a node that did not answer; the cause follows."""
 
@@ -135,11 +138,12 @@ def in_short(problem: str) -> str:
 
 
 def tablet_health(
-    tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, unfinished: str = ""
+    tablet_id: TabletId, members: Members, nodes: Mapping[NodeId, NodeFacts], *, wanted: int = 0, unfinished: str = ""
 ) -> TabletHealth:
     """Judge one tablet by the answers of its members.
 
     Args:
+        wanted: how many voters it must have.
         unfinished: what the masters are still doing with the tablet; empty: nothing.
     """
     asked = [_replica(node, address, tablet_id, nodes.get(node)) for node, address in members]
@@ -148,6 +152,8 @@ def tablet_health(
     if unfinished:
         verdict, why = TabletVerdict.UNFINISHED, unfinished
     voters = [replica for replica in replicas if replica.votes]
+    if verdict is TabletVerdict.HEALTHY and len(voters) < wanted:
+        verdict, why = TabletVerdict.UNDER_REPLICATED, f"{len(voters)} of {wanted} voters exist; {TOO_FEW}"
     return TabletHealth(
         tablet_id=tablet_id,
         verdict=verdict,
@@ -162,7 +168,8 @@ def table_health(table: TableDescription, nodes: Mapping[NodeId, NodeFacts]) -> 
     tablets = []
     for tablet in table.tablets:
         state = "" if tablet.state is TabletState.RUNNING else f"the masters have it as {tablet.state}"
-        tablets.append(tablet_health(tablet.tablet_id, tablet.members, nodes, unfinished=state))
+        wanted = table.replication_factor
+        tablets.append(tablet_health(tablet.tablet_id, tablet.members, nodes, wanted=wanted, unfinished=state))
     return TableHealth(table_id=table.table_id, name=table.name, state=table.state, tablets=tuple(tablets))
 
 

@@ -184,6 +184,17 @@ def test_a_follower_that_its_leader_does_not_hear_makes_the_tablet_under_replica
     assert "has not heard for too long: b:1" in the_error(cluster(said(A, replicas=(replica(A, unhealthy=(B,)),))))
 
 
+def test_a_tablet_with_fewer_voters_than_the_table_has_replicas_is_under_replicated() -> None:
+    """One of three replicas was removed, and no server was free for another. Both members ran, so all was well."""
+    state = cluster(*(said(node, replicas=(replica(node, members=(A, B)),)) for node in (A, B)), said(C, replicas=()))
+    (table,) = state.tables
+    two = (msgspec.structs.replace(table.tablets[0], members=MEMBERS[:2]),)
+    found = the_error(msgspec.structs.replace(state, tables=(msgspec.structs.replace(table, tablets=two),)))
+    assert found.startswith("tablet t of people: UNDER_REPLICATED: 2 of 3 voters exist; the masters add the others")
+    learning = [said(node, replicas=(replica(node, learners=(C,)),)) for node in SERVERS]
+    assert "UNDER_REPLICATED: 2 of 3 voters exist" in the_error(cluster(*learning))
+
+
 def test_replicas_of_other_members_than_the_masters_have_do_not_agree() -> None:
     strange = replica(C, members=(A, B, NodeId("d" * 32)))
     assert "CONSENSUS_MISMATCH: other members" in the_error(cluster(said(C, replicas=(strange,))))
