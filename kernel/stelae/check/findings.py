@@ -115,15 +115,18 @@ def _of_connections(state: ClusterState) -> Iterator[Finding]:
 
 
 def _of_clocks(nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Compare the clocks with each other. Each was compared with the clock of this process, whose error cancels out."""
+    """Compare the clocks with each other. Each was compared with the clock of this process, whose error cancels out.
+
+    A node that answers slowly tells the time of its answer with a large error, also if the others are compared with it.
+    """
     told = [facts for facts in nodes if facts.info is not None]
     if len(told) < 2:
         return
-    middle_ms = sorted(facts.clock_ahead_ms for facts in told)[len(told) // 2]
+    middle = sorted(told, key=lambda facts: facts.clock_ahead_ms)[len(told) // 2]
     for facts in told:
-        apart_ms = facts.clock_ahead_ms - middle_ms
+        apart_ms = facts.clock_ahead_ms - middle.clock_ahead_ms
         allowed_ms = _clock_error_ms(facts.info)
-        if abs(apart_ms) - facts.clock_error_ms > allowed_ms:
+        if abs(apart_ms) - facts.clock_error_ms - middle.clock_error_ms > allowed_ms:
             way = "ahead of" if apart_ms > 0 else "behind"
             fact = f"the clock of {facts.address} is {abs(apart_ms)} ms {way} the others'"
             yield _error(f"{fact}; {allowed_ms} ms are allowed: set its clock")

@@ -227,6 +227,13 @@ def test_clocks_within_what_nodes_accept_and_within_what_can_be_measured_are_wel
     assert judged(cluster(said(M, "master", clock_ahead_ms=90_000), *away)) == ([], []), "the asker's own is wrong"
 
 
+def test_a_clock_is_not_off_because_the_others_answer_slowly() -> None:
+    """Three servers took 2.8 s to answer, and told the time at the end of it. The master was called wrong."""
+    slow = [said(node, clock_ahead_ms=1_400, clock_error_ms=2_801) for node in SERVERS]
+    assert judged(cluster(*slow)) == ([], []), "the clock of the master, which answered at once, is well"
+    assert "the clock of f:1 is" in the_error(cluster(said(M, "master", clock_ahead_ms=-3_000), *slow))
+
+
 def test_releases_that_differ_are_a_warning_and_so_is_a_node_that_does_not_say() -> None:
     assert the_warning(cluster(said(B, version="1.1"))) == "nodes run 2 releases: 1.0 on a:1, c:1, f:1; 1.1 on b:1"
     assert "does not say what it runs" in the_warning(cluster(said(B, info=None)))
