@@ -6,7 +6,7 @@ and rejects a batch whose buffers are inconsistent."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +122,12 @@ class ArrowReader(BatchReader):
         stream = Stream(self._path, self._compression)
         self._open.append(stream)
         self._stream = stream
+        self._end_bytes: Callable[[], int] = stream.file.tell
         try:
             if self._compression:
-                self._reader = pa.ipc.open_stream(stream.file)
+                counted = _CountedBytes(stream.file)
+                self._end_bytes = counted.tell
+                self._reader = pa.ipc.open_stream(pa.PythonFile(counted, mode="r"))
             else:
                 begin = stream.file.read(len(_FILE_MAGIC))
                 stream.file.seek(0)
@@ -149,8 +152,38 @@ class ArrowReader(BatchReader):
         if hasattr(self._reader, "num_record_batches"):
             for number in range(self._reader.num_record_batches):
                 yield self._reader.get_batch(number)
-        else:
-            yield from self._reader
+            return
+        end_bytes = self._end_bytes()
+        for batch in self._reader:
+            end_bytes = self._end_bytes()
+            yield batch
+        # Arrow takes the end of the file for the end of the stream. The end marker is read only if the file has one.
+        if self._end_bytes() == end_bytes:
+            fact = f"{self._path} has no end marker: its writer did not finish, and rows may be missing at its end"
+            raise BrokenInput(f"{fact}; the rows before are read")
+
+
+class _CountedBytes:
+    """A stream that knows how many bytes were read. Arrow's decompressing streams do not."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._read_bytes = 0
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        """Return the next bytes."""
+        data: bytes = self._file.read(size_bytes)
+        self._read_bytes += len(data)
+        return data
+
+    def tell(self) -> int:
+        """Return how many bytes were read."""
+        return self._read_bytes
+
+    def close(self) -> None:
+        """Do nothing: the owner of the stream closes it."""
 
 
 def _values(array: Any) -> list[Any]:

@@ -314,6 +314,28 @@ def test_batches_are_numbered_and_begin_behind_a_row(tmp_path: Path, name: str, 
     assert not chunks or chunks[-1].last == 20
 
 
+@pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_an_arrow_stream_without_its_end_marker_is_not_taken_for_whole(
+    tmp_path: Path, compression: str, is_finished: bool
+) -> None:
+    """Arrow reads up to the end of the file. A scan that failed had written such a file, and an import was content."""
+    table = pa.table({"id": pa.array(range(1, 20), pa.int64())})
+    path = tmp_path / f"a.arrow{ {'': '', 'gzip': '.gz', 'zstd': '.zst'}[compression] }"
+    with path.open("wb") as file, contextlib.ExitStack() as stack:
+        out = stack.enter_context(pa.CompressedOutputStream(file, compression)) if compression else file
+        writer = pa.ipc.new_stream(out, table.schema)
+        writer.write_table(table, max_chunksize=5)
+        if is_finished:
+            writer.close()
+    found: list[RowChunk] = []
+    with contextlib.closing(open_reader(path, file_format(path))) as reader:
+        unfinished = pytest.raises(BrokenInput, match="has no end marker: its writer did not finish")
+        with contextlib.nullcontext() if is_finished else unfinished:
+            found.extend(reader.chunks(SCHEMA, reader.columns, 0))
+    assert sorted(rows(found)) == [*range(1, 20)]
+
+
 @pytest.mark.parametrize("name", ["far.parquet", "far.arrow"])
 def test_dates_that_python_does_not_have_are_no_reason_not_to_look_at_a_file(tmp_path: Path, name: str) -> None:
     """The sample of its first values ended in an OverflowError; the rows are judged one by one, as all are."""
