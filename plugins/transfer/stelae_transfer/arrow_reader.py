@@ -15,6 +15,8 @@ from stelae_transfer.files import BrokenInput, Stream
 from stelae_transfer.row_chunks import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, RowChunk
 
 _FILE_MAGIC = b"ARROW1"
+_MICROS_OF_NANOS = (1 << 63) // 1000
+"""The most microseconds before or after 1970 that 64 bits hold as nanoseconds."""
 
 
 class BatchReader(ABC):
@@ -76,7 +78,10 @@ class BatchReader(ABC):
 
 
 class ParquetReader(BatchReader):
-    """Reads one Parquet file, one row group at a time. Skips groups that end at or before ``after``."""
+    """Reads one Parquet file, one row group at a time. Skips groups that end at or before ``after``.
+
+    Spark and Hive write times as INT96, which Arrow reads as nanoseconds. A time before 1677 or after 2262 would become
+    another one, without an error. So such columns are also read as microseconds (``exact_times``)."""
 
     def _read_schema(self) -> Any:
         import pyarrow as pa
@@ -85,9 +90,12 @@ class ParquetReader(BatchReader):
         Stream(self._path, "").close()
         try:
             self._file = parquet.ParquetFile(self._path)
+            columns = [self._file.schema.column(place) for place in range(len(self._file.schema))]
+            self._int96 = [column.path for column in columns if column.physical_type == "INT96"]
+            self._as_micros = parquet.ParquetFile(self._path, coerce_int96_timestamp_unit="us")
         except (OSError, pa.ArrowException) as error:
             raise self._broken(error) from error
-        self._open.append(self._file)
+        self._open += [self._file, self._as_micros]
         return self._file.schema_arrow
 
     def _batches(self, after: int) -> Iterator[tuple[int, Any]]:
@@ -100,13 +108,26 @@ class ParquetReader(BatchReader):
             if first + count - 1 > after:
                 number = first
                 try:
-                    for batch in self._file.iter_batches(CHUNK_ROWS_MAX, row_groups=[group]):
+                    for batch in self._of_group(group):
                         self._done = (number + len(batch) - 1) / metadata.num_rows
                         yield number, batch
                         number += len(batch)
                 except (OSError, pa.ArrowException) as error:
                     raise self._broken(error) from error
             first += count
+
+    def _of_group(self, group: int) -> Iterator[Any]:
+        batches = self._file.iter_batches(CHUNK_ROWS_MAX, row_groups=[group])
+        names = [name for name in self._schema.names if name in self._int96]
+        if not names:
+            yield from batches
+            return
+        times = self._as_micros.read_row_group(group, columns=names).combine_chunks()
+        first = 0
+        for batch in batches:
+            part = times.slice(first, len(batch))
+            yield from exact_times(batch, dict(zip(part.schema.names, map(_array, part.columns), strict=True)))
+            first += len(batch)
 
 
 class ArrowReader(BatchReader):
@@ -161,6 +182,44 @@ class ArrowReader(BatchReader):
         if self._end_bytes() == end_bytes:
             fact = f"{self._path} has no end marker: its writer did not finish, and rows may be missing at its end"
             raise BrokenInput(f"{fact}; the rows before are read")
+
+
+def _array(column: Any) -> Any:
+    """Return a ``pyarrow.ChunkedArray`` as one array."""
+    return column.combine_chunks()
+
+
+def exact_times(batch: Any, micros: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield a batch, in parts if necessary, so that each column of times has a unit that loses nothing.
+
+    Args:
+        batch: the rows, with times in nanoseconds. Those outside of the range of nanoseconds are wrong.
+        micros: the same times in microseconds, by column. Digits below a microsecond are missing.
+    """
+    import pyarrow.compute as pc
+
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, column in micros.items():
+        outside, finer = _outside_and_finer(columns[name], column)
+        is_outside = bool(pc.any(outside, min_count=0).as_py())
+        if is_outside and pc.any(finer, min_count=0).as_py():
+            half = len(batch) // 2
+            yield from exact_times(batch.slice(0, half), {name: one.slice(0, half) for name, one in micros.items()})
+            yield from exact_times(batch.slice(half), {name: one.slice(half) for name, one in micros.items()})
+            return
+        columns[name] = column if is_outside else columns[name]
+    yield type(batch).from_arrays([*columns.values()], names=[*columns])
+
+
+def _outside_and_finer(nanos: Any, micros: Any) -> tuple[Any, Any]:
+    """Return which times are outside of the range of nanoseconds, and which others have digits below a microsecond."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = micros.cast(pa.int64())
+    outside = pc.or_(pc.greater(numbers, _MICROS_OF_NANOS), pc.less(numbers, -_MICROS_OF_NANOS))
+    differs = pc.not_equal(nanos.cast(pa.int64()), pc.multiply(numbers, 1000))
+    return outside, pc.and_not(differs, outside)
 
 
 class _CountedBytes:

@@ -17,7 +17,8 @@ from pyarrow import parquet
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae_transfer import csv_reader
+from stelae_transfer import arrow_reader, csv_reader
+from stelae_transfer.arrow_reader import exact_times
 from stelae_transfer.dry_run import check_chunk
 from stelae_transfer.files import BrokenInput, FileFormat, Format, NoInput, UnknownFormat, file_format
 from stelae_transfer.json_reader import JsonReader
@@ -312,6 +313,38 @@ def test_batches_are_numbered_and_begin_behind_a_row(tmp_path: Path, name: str, 
     chunks = read(path, after)
     assert {number: row["id"] for number, row in rows(chunks).items()} == {n: n for n in range(after + 1, 21)}
     assert not chunks or chunks[-1].last == 20
+
+
+@pytest.mark.parametrize("rows_max", [2, 100])
+@pytest.mark.parametrize(
+    ("unit", "times"),
+    [
+        ("us", [253_402_214_400_000_000, 1_780_000_000_123_456, None, -62_135_596_800_000_000, 0, -1]),
+        ("ns", [1_780_000_000_123_456_789, -1, None, 0]),
+    ],
+)
+def test_int96_times_of_parquet_are_read_at_any_distance_and_with_every_digit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str, times: list[int | None], rows_max: int
+) -> None:
+    """Spark writes INT96. The end of 9999, which means "still valid" to many, had become a day of 1816."""
+    monkeypatch.setattr(arrow_reader, "CHUNK_ROWS_MAX", rows_max)
+    table = pa.table({"id": pa.array(range(len(times)), pa.int64()), "at": pa.array(times, pa.timestamp(unit))})
+    parquet.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    found: list[int | None] = []
+    for chunk in read(tmp_path / "a.parquet"):
+        column = chunk.rows.column("at")
+        finer = 1000 if unit == "ns" and column.type == pa.timestamp("us") else 1
+        coarser = 1000 if unit == "us" and column.type == pa.timestamp("ns") else 1
+        found += [one and one * finer // coarser for one in column.cast(pa.int64()).to_pylist()]
+    assert found == times
+
+
+def test_times_that_need_two_units_are_read_in_parts() -> None:
+    micros, nanos = pa.array([0, 1, 1 << 62, 2], pa.timestamp("us")), pa.array([1, 1000, 5, 2000], pa.timestamp("ns"))
+    batch = pa.record_batch({"id": [1, 2, 3, 4], "at": nanos})
+    parts = [*exact_times(batch, {"at": micros})]
+    assert [part.column("id").to_pylist() for part in parts] == [[1, 2], [3, 4]]
+    assert [part.column("at").cast(pa.int64()).to_pylist() for part in parts] == [[1, 1000], [1 << 62, 2]]
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
