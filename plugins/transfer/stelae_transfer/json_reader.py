@@ -29,6 +29,7 @@ LINE_BYTES_MAX = 32 << 20
 
 _READ_BYTES = 1 << 20
 _NO_ROW = (msgspec.MsgspecError, ValueError, RecursionError)
+_FINER = re.compile(r"[.,]\d{6}\d*[1-9]")
 _HALF = re.compile(rb"(?i)\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..")
 
 
@@ -194,6 +195,9 @@ def _why(line: bytes, error: Exception) -> str:
 
 
 def _time(text: str) -> datetime:
+    """Parse a time. Python would cut digits below a microsecond."""
+    if _FINER.search(text):
+        raise ValueError("digits below a microsecond")
     found = datetime.fromisoformat(text)
     return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
 

@@ -275,6 +275,24 @@ def test_a_number_of_json_that_a_double_would_round_makes_its_row_bad(tmp_path: 
     assert chunks[0].bad[0].reason == f"column 'x': {says}"
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_time_with_digits_below_a_microsecond_makes_its_row_bad(tmp_path: Path, name: str) -> None:
+    """Those of JSON were cut without a word, while the same text in a CSV file made a bad row."""
+    columns = [{"name": "id", "type": "int64"}, {"name": "at", "type": "timestamp"}]
+    schema = schema_from_plain({"columns": columns, "key": ["id"]})
+    texts = ["01:02:03.123456789", "01:02:03.123456000", "01:02:03.123456", "01:02:03.1234560001", "01:02:03"]
+    is_json = name == "a.jsonl"
+    lines = [] if is_json else ["id,at"]
+    for number, text in enumerate(texts, 1):
+        at = f"2026-06-01T{text}"
+        lines.append(f'{{"id": {number}, "at": "{at}"}}' if is_json else f"{number},{at}")
+    path = write(tmp_path / name, "\n".join(lines))
+    with contextlib.closing(open_reader(path, file_format(path))) as reader:
+        chunks = [*reader.chunks(schema, ["id", "at"], 0)]
+    assert {number: row["at"].microsecond for number, row in rows(chunks).items()} == {2: 123456, 3: 123456, 5: 0}
+    assert bad(chunks) == [(1, "BAD_VALUE"), (4, "BAD_VALUE")]
+
+
 def test_whole_numbers_of_json_beyond_64_bits_come_through(tmp_path: Path) -> None:
     numbers = [12345678901234567890, 10**38 - 1, 10**38]
     path = write(tmp_path / "a.jsonl", "\n".join(f'{{"id": {n}, "x": 1}}' for n in numbers))
