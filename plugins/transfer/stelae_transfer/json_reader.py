@@ -22,7 +22,7 @@ from stelae.client.text_values import SHOWN_CHARACTERS
 from stelae.spi.schema import Column, Schema
 from stelae_transfer.files import BrokenInput, NoInput, Stream
 from stelae_transfer.inference import arrow_of_values
-from stelae_transfer.row_chunks import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
+from stelae_transfer.row_chunks import CHUNK_BYTES, CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, LateColumns, RowChunk
 
 LINE_BYTES_MAX = 32 << 20
 """Greatest length of a line. It is above the size limit of a row."""
@@ -36,14 +36,20 @@ _HALF = re.compile(rb"(?i)\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..
 class JsonReader:
     """Reads one file of JSON lines.
 
+    Args:
+        path: the file.
+        compression: its compression, by Arrow's name; empty: none.
+        late: what to do with members that the first rows do not have.
+
     Raises:
         NoInput: the file cannot be opened, or is empty.
         BrokenInput: none of its first lines is an object with a member.
     """
 
-    def __init__(self, path: Path, compression: str = "") -> None:
+    def __init__(self, path: Path, compression: str = "", *, late: LateColumns = LateColumns.LOAD) -> None:
         self._path = path
         self._compression = compression
+        self._late = late
         self._first_problem: str | None = None
         self.columns: Sequence[str] = [*self._first_rows()]
         if not self.columns:
@@ -98,7 +104,8 @@ class JsonReader:
     def chunks(self, schema: Schema, columns: Sequence[str], after: int) -> Iterator[RowChunk]:
         """Yield the rows after a row number; see ``RowChunkReader.chunks``."""
         dropped = {*self.columns} - {*columns}
-        reader = _LineParser(schema, dropped)
+        kept = {*columns} if self._late is LateColumns.SKIP else {*columns, *schema.by_name} - dropped
+        reader = _LineParser(schema, dropped, None if self._late is LateColumns.LOAD else kept)
         rows: list[dict[str, Any]] = []
         numbers: list[int] = []
         bad: list[BadRow] = []
@@ -140,10 +147,17 @@ class JsonReader:
 
 
 class _LineParser:
-    """Parses lines into rows of a schema."""
+    """Parses lines into rows of a schema.
 
-    def __init__(self, schema: Schema, dropped: set[str]) -> None:
+    Args:
+        schema: the schema.
+        dropped: members that are left out.
+        kept: the members that are not left out; ``None``: all that are not in ``dropped``.
+    """
+
+    def __init__(self, schema: Schema, dropped: set[str], kept: set[str] | None) -> None:
         self._dropped = dropped
+        self._kept = kept
         self._special = {c.name: convert for c in schema.columns if (convert := _CONVERT.get(c.data_type.name))}
         self._columns = schema.by_name
         decimals = any(c.data_type.name == "decimal" for c in schema.columns)
@@ -158,6 +172,8 @@ class _LineParser:
             return BadRow(number, "BAD_LINE", _why(line, error), text)
         for name in self._dropped:
             row.pop(name, None)
+        if self._kept is not None and not row.keys() <= self._kept:
+            row = {name: value for name, value in row.items() if name in self._kept}
         for column in self._floats:
             if isinstance(value := row.get(column.name), Decimal):
                 nearest = float(value)

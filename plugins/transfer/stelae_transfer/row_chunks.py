@@ -6,6 +6,7 @@ same file gives the same numbers, also when some rows are bad. This is why an im
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from stelae.spi.schema import Schema
@@ -18,6 +19,14 @@ CHUNK_BYTES = 8 << 20
 
 SAMPLE_ROWS = 10_000
 """Number of rows from which a schema is inferred."""
+
+
+class LateColumns(StrEnum):
+    """What to do with columns that only rows after the first ``SAMPLE_ROWS`` have, as JSON lines can."""
+
+    LOAD = "load"  #: Load them. Rows with columns that the table does not have are bad.
+    SKIP_UNKNOWN = "skip-unknown"  #: Load those that the table has.
+    SKIP = "skip"  #: Leave them out: the columns to load are given.
 
 
 class BadRow(NamedTuple):

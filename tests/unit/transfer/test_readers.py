@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
+import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from typer.testing import CliRunner
 
+from stelae.cli.main import build_app
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
-from stelae_transfer import arrow_reader, csv_reader
+from stelae_transfer import arrow_reader, csv_reader, json_reader
 from stelae_transfer.arrow_reader import exact_times
 from stelae_transfer.dry_run import check_chunk
 from stelae_transfer.files import BrokenInput, FileFormat, Format, NoInput, UnknownFormat, file_format
 from stelae_transfer.json_reader import JsonReader
 from stelae_transfer.readers import open_reader
-from stelae_transfer.row_chunks import BadRow, RowChunk
+from stelae_transfer.row_chunks import BadRow, LateColumns, RowChunk
 
 SCHEMA = schema_from_plain(
     {
@@ -273,6 +276,37 @@ def test_a_number_of_json_that_a_double_would_round_makes_its_row_bad(tmp_path: 
     assert [number for number, _ in bad(chunks)] == [2, 4, 5]
     says = "expected double, got 1234567890123456789012345678.01, which a double rounds to 1.2345678901234569e+27"
     assert chunks[0].bad[0].reason == f"column 'x': {says}"
+
+
+@pytest.mark.parametrize(
+    ("late", "third", "fourth"),
+    [
+        (LateColumns.LOAD, {"id": 3, "x": 0.5}, {"id": 4, "odd": 1}),
+        (LateColumns.SKIP_UNKNOWN, {"id": 3, "x": 0.5}, {"id": 4}),
+        (LateColumns.SKIP, {"id": 3}, {"id": 4}),
+    ],
+)
+def test_members_behind_the_sample_are_treated_as_those_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: LateColumns, third: dict[str, Any], fourth: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(json_reader, "SAMPLE_ROWS", 2)
+    lines = ['{"id": 1, "text": "a"}', '{"id": 2, "text": "b"}', '{"id": 3, "x": 0.5}', '{"id": 4, "odd": 1}']
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    with contextlib.closing(open_reader(path, file_format(path), late=late)) as reader:
+        found = rows([*reader.chunks(SCHEMA, ["id"], 0)])
+    assert found == {1: {"id": 1}, 2: {"id": 2}, 3: third, 4: fourth}
+
+
+@pytest.mark.parametrize(("words", "bad_rows"), [("--columns id", 0), ("--skip-unknown", 0), ("", 1)])
+def test_options_that_choose_columns_hold_for_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, bad_rows: int
+) -> None:
+    """They held for the members of the first 10,000 rows. A later row with another member was a bad row."""
+    monkeypatch.setattr(json_reader, "SAMPLE_ROWS", 2)
+    path = write(tmp_path / "a.jsonl", '{"id": 1}\n{"id": 2}\n{"id": 3, "odd": 1}\n')
+    words = f"import {path} --dry-run --key id --json {words}"
+    done = CliRunner().invoke(build_app("import"), words.split())
+    assert json.loads(done.stdout)["bad"] == bad_rows
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])

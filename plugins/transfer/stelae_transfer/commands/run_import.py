@@ -42,7 +42,7 @@ from stelae_transfer.journal import Journal, Position, Subject, digest_of
 from stelae_transfer.loading import Loader
 from stelae_transfer.readers import open_reader
 from stelae_transfer.rejects import Rejects
-from stelae_transfer.row_chunks import RowChunkReader
+from stelae_transfer.row_chunks import LateColumns, RowChunkReader
 from stelae_transfer.table_identity import members_of
 
 MODES = {kind.name.lower().replace("_", "-"): kind for kind in OpKind}
@@ -282,7 +282,10 @@ def _inspect(options: ImportOptions) -> _InputFile:
 
 
 def _open(options: ImportOptions, kind: FileFormat) -> RowChunkReader:
-    return open_reader(options.file, kind, delimiter=options.delimiter, null=options.null)
+    chosen = bool(options.columns) or MODES[options.mode] in _KEY_ONLY
+    late = LateColumns.SKIP_UNKNOWN if options.skip_unknown else LateColumns.LOAD
+    late = LateColumns.SKIP if chosen else late
+    return open_reader(options.file, kind, delimiter=options.delimiter, null=options.null, late=late)
 
 
 def _design(options: ImportOptions, source: _InputFile, name: str) -> Design:
