@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ HEADER_BYTES_MAX = 1 << 20
 _READ_BYTES = 1 << 16
 """Bytes that are read from a stream at a time. If a read fails, at most this much before the failure is lost."""
 
+
+_QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
+"""A quoted cell. A quote in it is doubled."""
 
 _SURPLUS_BYTES = 3
 """Bytes of a cell in memory beyond its text and its delimiter: an offset of four bytes replaces the delimiter."""
@@ -174,7 +179,7 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        source = _EndAtError(self._stream.file)
+        source = _EndAtError(self._stream.file, self._delimiter.encode())
         if self._is_bare:
             return  # Arrow takes a header without a line end for an empty file.
         try:
@@ -217,14 +222,16 @@ class _EndAtError:
 
     Attributes:
         error: the read error, or ``None``.
-        unclosed: the last row, if it spans several lines and the text has an odd number of quotes.
+        unclosed: the last row, if the text ends within quotes: the file was cut, or a quote was never closed.
     """
 
     closed = False
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, delimiter: bytes = b",") -> None:
         self._file = file
+        self._delimiter = delimiter
         self._quotes = 0
+        self._last_blocks: deque[bytes] = deque(maxlen=2)  # Each has the length of a block, which no row exceeds.
         self.error: OSError | None = None
         self.unclosed: Any = None
 
@@ -244,6 +251,8 @@ class _EndAtError:
             left -= len(block) if left > 0 else 0
         data = b"".join(blocks)
         self._quotes += data.count(b'"')
+        if data:
+            self._last_blocks.append(data)
         return data
 
     def close(self) -> None:
@@ -261,12 +270,33 @@ class _EndAtError:
         if previous is not None:
             count = max(0, len(previous) - 1)
             before, last = previous.slice(0, count), previous.slice(count)
-            if self.error is None and self._quotes % 2 and _has_lines(last):
+            if self.error is None and self._quotes % 2 and self._is_open(last):
                 self.unclosed = last
             yield previous if self.error is None and self.unclosed is None else before
         if self.error is not None:
             raise self.error
 
+    def _is_open(self, last: Any) -> bool:
+        """Return whether the text of the last row ends within quotes, which all lines of its cells are then part of."""
+        cells = [cell for column in last.columns for cell in column.to_pylist() if cell is not None]
+        text = b"".join(self._last_blocks)
+        begin = len(text)
+        for _ in range(1 + sum(cell.count(b"\n") for cell in cells)):
+            begin = max(0, text.rfind(b"\n", 0, begin))
+        return _ends_in_quotes(text[begin:].removeprefix(b"\n"), self._delimiter)
 
-def _has_lines(row: Any) -> bool:
-    return any(cell is not None and b"\n" in cell for column in row.columns for cell in column.to_pylist())
+
+def _ends_in_quotes(row: bytes, delimiter: bytes) -> bool:
+    """Return whether the text of a row ends within a quoted cell. A quote within an unquoted cell is a sign as any."""
+    cell_end = re.compile(re.escape(delimiter) + rb"|[\r\n]")
+    begin = 0
+    while True:
+        if row[begin : begin + 1] == b'"':
+            quoted = _QUOTED.match(row, begin)
+            if quoted is None:
+                return True
+            begin = quoted.end()
+        found = cell_end.search(row, begin)
+        if found is None:
+            return False
+        begin = found.end()

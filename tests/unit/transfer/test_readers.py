@@ -234,8 +234,23 @@ def test_a_quote_that_is_never_closed_in_a_small_file_is_told_by_its_row(tmp_pat
     assert "row999" in str(told.values)
 
 
+@pytest.mark.parametrize("cut", ['2,"lo', '2,"', '2,"two\nli', '2,"say ""no""', '2,"a,b', '2,"open\n', '2,"a"""'])
+def test_a_file_that_ends_within_quotes_has_a_bad_last_row(tmp_path: Path, cut: str) -> None:
+    """A row whose quoted cell was cut off within its line was taken for whole."""
+    chunks = read(write(tmp_path / "a.csv", f'id,text\n1,"a"\n{cut}'))
+    assert (sorted(rows(chunks)), bad(chunks)) == (([1, 2], []) if cut == '2,"a"""' else ([1], [(2, "BAD_VALUE")]))
+
+
 @pytest.mark.parametrize(
-    "text", ['id,text\n1,5" pipe\n2,b\n', 'id,text\n1,a\n2,"two\nlines"\n', 'id,text\n1,"say ""no"""\n2,"b"\n']
+    "text",
+    [
+        'id,text\n1,5" pipe\n2,b\n',
+        'id,text\n1,5" pipe\n2,"two\nlines"\n',
+        'id,text\n1,5" pipe\n2,"two\nlines"',
+        'id,text\n1,a\n2,5" pipe',
+        'id,text\n1,a\n2,"two\nlines"\n',
+        'id,text\n1,"say ""no"""\n2,"b"\n',
+    ],
 )
 def test_other_quotes_are_no_reason_to_doubt_a_row(tmp_path: Path, text: str) -> None:
     chunks = read(write(tmp_path / "a.csv", text))
