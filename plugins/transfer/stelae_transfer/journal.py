@@ -145,6 +145,17 @@ def digest_of(path: Path) -> tuple[int, str]:
         return file.tell(), digest.hexdigest()
 
 
+def identity_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file is written or replaced: its inode, length and time of change in nanoseconds.
+
+    Returns an empty tuple if there is no such file."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _read(path: Path, file: int, subject: Subject, restart: bool) -> Position | None:
     """Return the position at which an import stopped. ``None``: no row was sent, or ``restart`` is set."""
     size = os.fstat(file).st_size

@@ -38,8 +38,8 @@ from stelae_transfer.design import (
 from stelae_transfer.dry_run import check_chunk
 from stelae_transfer.files import FileFormat, Format, file_format
 from stelae_transfer.inference import nearest_type, repeated_keys, unique_columns, unique_key
-from stelae_transfer.journal import Journal, Position, Subject, digest_of
-from stelae_transfer.loading import Loader
+from stelae_transfer.journal import Journal, Position, Subject, digest_of, identity_of
+from stelae_transfer.loading import ImportStopped, Loader
 from stelae_transfer.readers import open_reader
 from stelae_transfer.rejects import Rejects
 from stelae_transfer.row_chunks import LateColumns, RowChunkReader
@@ -90,6 +90,7 @@ class _InputFile:
     """What a first look at the input file shows."""
 
     kind: FileFormat
+    identity: tuple[int, ...]  #: Of the file, before it was read. It changes when the file is changed.
     columns: Sequence[str]  #: The columns to load.
     types: Mapping[str, Any]  #: Their Arrow types, inferred from a sample if the format has no types.
     sample: Mapping[str, Sequence[Any]]  #: Their first values.
@@ -201,10 +202,19 @@ async def _load(
                 progress=lambda position, part: shown.update(position.acknowledged - began.acknowledged, part),
             )
             position = await loader.run(reader.chunks(table.schema, columns, began.acknowledged))
+            _check_unchanged(options, source)
         done = True
     finally:
         journal.close(done=done)
     return _report(options, table.name, began, position, rejects, time.monotonic() - began_s)
+
+
+def _check_unchanged(options: ImportOptions, source: _InputFile) -> None:
+    """Raise ``ImportStopped`` if the file was changed since the first look at it."""
+    if identity_of(options.file) != source.identity:
+        fact = f"{options.file} was changed or removed while it was read"
+        step = "when it is complete, import it again with --restart"
+        raise ImportStopped(f"{fact}, and its last row may have been incomplete; {step}")
 
 
 def _report(
@@ -260,7 +270,7 @@ def _dry_run(options: ImportOptions, source: _InputFile, name: str, schema: Sche
 
 def _inspect(options: ImportOptions) -> _InputFile:
     kind = file_format(options.file, options.form)
-    reader = _open(options, kind)
+    reader, identity = _open(options, kind), identity_of(options.file)
     try:
         unknown = [name for name in options.columns if name not in reader.columns]
         if unknown:
@@ -278,7 +288,8 @@ def _inspect(options: ImportOptions) -> _InputFile:
         sample = {name: values for name, values in again.sample().items() if name in columns}
     finally:
         again.close()
-    return _InputFile(kind=kind, columns=columns, types={name: types[name] for name in columns}, sample=sample)
+    types = {name: types[name] for name in columns}
+    return _InputFile(kind=kind, identity=identity, columns=columns, types=types, sample=sample)
 
 
 def _open(options: ImportOptions, kind: FileFormat) -> RowChunkReader:
