@@ -28,7 +28,7 @@ class Output:
     Args:
         form: the value of ``--format``. Empty: by the name of the file; without a file, a table on a terminal and
             tab-separated text elsewhere.
-        path: the value of ``--output``.
+        path: the value of ``--output``. A named pipe or a device is written to, and never replaced.
         overwrite: whether an existing file is replaced.
 
     Raises:
@@ -42,8 +42,9 @@ class Output:
             raise BadOutput(f"unknown format {form!r}; known formats: {', '.join(known)}")
         self.path = path
         self._compression = ""
+        self._is_pipe = path is not None and path.exists() and not (path.is_file() or path.is_dir())
         if path is not None:
-            if path.exists() and not overwrite:
+            if path.exists() and not overwrite and not self._is_pipe:
                 raise BadOutput(f"{path} exists; replace it with --overwrite, or choose another name")
             kind = file_format(path, "" if form in PRINTED else form) if form not in PRINTED else None
             self._compression = kind.compression if kind else ""
@@ -92,17 +93,33 @@ class Output:
             sys.stdout.flush()
             yield sys.stdout.buffer
             return
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        opened = _opened(self.path) if self._is_pipe else _replacing(self.path.resolve())
         try:
-            with partial.open("xb") as file, _compressed(file, self._compression) as out:
+            with opened as file, _compressed(file, self._compression) as out:
                 yield out
-            with partial.open("rb+") as complete:
-                os.fsync(complete.fileno())
-            partial.replace(self.path)
         except OSError as error:
             raise BadOutput(f"cannot write {self.path}: {error.strerror or error}") from error
-        finally:
-            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a named pipe or a device, which is not replaced."""
+    with path.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file. At the end, when it is durable, it gets the name of the file. After an error it is removed."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("xb") as file:
+            yield file
+        with partial.open("rb+") as complete:  # A compressed stream has closed the file.
+            os.fsync(complete.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager
