@@ -104,6 +104,7 @@ class AsyncChangeFeed:
         self._schema = schema
         self._rows = rows
         self._position = start
+        self._before = start  #: The position before the last batch that was yielded.
         self._end = end
         self._options = options
         self._planner = RoundPlanner(table, schema, options.timeout_s)
@@ -155,6 +156,10 @@ class AsyncChangeFeed:
             self._position = end
             if end == self._end:
                 return
+
+    def put_back(self) -> None:
+        """Go back to the position before the last batch, which was yielded and never arrived at the reader."""
+        self._position = self._before
 
     async def next_position(self, *, rows_max: int | None = None, not_after: int | None = None) -> str:
         """Return the position at the end of the next round; it is :attr:`position` if nothing was written since.
@@ -225,6 +230,7 @@ class AsyncChangeFeed:
             async for number, (batch, after) in found:
                 part = parts[number]
                 read_to = part.upto if after is None else after
+                self._before = self._position
                 self._position = start.within(end, part.number + (read_to is None), read_to)
                 yield batch
 

@@ -7,7 +7,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
@@ -73,18 +73,41 @@ class LoopThread:
             future.cancel()
             raise
 
-    def each(self, items: AsyncGenerator[_Result, None]) -> Iterator[_Result]:
-        """Yield the items of an asynchronous generator, none of which is ``None``. It is closed at the end."""
+    def each(
+        self, items: AsyncGenerator[_Result, None], put_back: Callable[[], None] = lambda: None
+    ) -> Iterator[_Result]:
+        """Yield the items of an asynchronous generator, none of which is ``None``. It is closed at the end.
+
+        Args:
+            items: the generator.
+            put_back: called after Ctrl-C if the generator has yielded an item that this one has not.
+        """
+        step: asyncio.Task[Any] | None = None
+        has_item = False
 
         async def next_item() -> _Result | None:
-            return await anext(items, None)
+            nonlocal step, has_item
+            step, has_item = asyncio.current_task(), False
+            item = await anext(items, None)
+            has_item = item is not None
+            return item
+
+        async def close() -> None:
+            if step is not None and not step.done():
+                # After Ctrl-C the step is cancelled, but takes a few turns to end. A generator that runs cannot close.
+                step.cancel()
+                await asyncio.wait([step])
+            await items.aclose()
 
         try:
             while (item := self.run(next_item())) is not None:
+                has_item = False
                 yield item
         finally:
             if not self.closed:
-                self.run(items.aclose())
+                self.run(close())
+            if has_item:
+                put_back()
 
     def close(self) -> None:
         """Cancel the coroutines that run, and end the thread. A second call has no effect."""

@@ -53,6 +53,8 @@ class AsyncScan:
         self._rest: dict[int, TokenPart] | None = None
         """What is left of each source that is not at its end, by number; ``None``: the scan has not begun."""
         self._limit_left = token.spec.limit
+        self._before: tuple[dict[int, TokenPart] | None, int | None] = self._rest, self._limit_left
+        """The same two before the last batch that was yielded."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -92,6 +94,7 @@ class AsyncScan:
         by_key = spec.order is not Order.ANY and len(self._parts) > 1
         stream = self._by_key() if by_key else self._in_any_order()
         self._limit_left = spec.limit
+        self._before = None, spec.limit
         async with aclosing(stream):
             async for rows in stream:
                 within = rows if self._limit_left is None else rows.slice(0, self._limit_left)
@@ -102,6 +105,7 @@ class AsyncScan:
                 yield self._with_names(within)
                 if self._limit_left == 0:
                     return
+                self._before = {**(self._rest or {})}, self._limit_left
 
     @property
     def _parts(self) -> tuple[TokenPart, ...]:
@@ -190,6 +194,10 @@ class AsyncScan:
             return None
         spec = msgspec.structs.replace(self._token.spec, limit=self._limit_left)
         return msgspec.structs.replace(self._begun, spec=spec, parts=tuple(self._rest.values()))
+
+    def put_back(self) -> None:
+        """Let ``token`` return one with the last batch, which was yielded and never arrived at the reader."""
+        self._rest, self._limit_left = self._before
 
     # -- as a whole ------------------------------------------------------------------------------
 

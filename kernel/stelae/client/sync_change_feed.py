@@ -33,7 +33,7 @@ class ChangeFeed:
         return self._feed.arrow_schema
 
     def __iter__(self) -> Iterator[Any]:
-        return self._loop_thread.each(self._feed.batches())
+        return self._loop_thread.each(self._feed.batches(), self._feed.put_back)
 
     def next_position(self, *, rows_max: int | None = None, not_after: int | None = None) -> str:
         """Return the position at the end of the next round; see ``AsyncChangeFeed.next_position``."""

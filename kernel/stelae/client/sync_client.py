@@ -374,7 +374,7 @@ class Scan:
         return self._scan.arrow_schema
 
     def __iter__(self) -> Iterator[Any]:
-        return self._loop_thread.each(self._scan.batches())
+        return self._loop_thread.each(self._scan.batches(), self._scan.put_back)
 
     def tokens(self, *, target_bytes: int | None = None) -> list[ScanToken]:
         """Divide the scan into one token for each tablet, or into smaller ones; see ``AsyncScan.tokens``."""

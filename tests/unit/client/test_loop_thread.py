@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any
 
 import pytest
 
@@ -60,6 +63,61 @@ def test_closing_ends_calls_that_wait() -> None:
     loop_thread.close()
     thread.join()
     assert "closed during the call" in str(said[0])
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, loop_thread: LoopThread, at: int, *, finish: bool) -> None:
+    """Let Ctrl-C come while the item ``at`` is waited for: before the loop has it, or after (``finish``)."""
+    run, calls = loop_thread.run, itertools.count(1)
+
+    def interrupt(work: Coroutine[Any, Any, Any]) -> Any:
+        if next(calls) != at:
+            return run(work)
+        future = asyncio.run_coroutine_threadsafe(work, loop_thread.loop)
+        if finish:
+            future.result()
+        future.cancel()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop_thread, "run", interrupt)
+
+
+def test_ctrl_c_ends_an_iteration_and_closes_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step was cancelled and not waited for, so that closing failed: a RuntimeError instead of the interrupt."""
+    loop_thread, closed = LoopThread(), []
+
+    async def items() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            task: asyncio.Task[None] = asyncio.create_task(asyncio.sleep(3600))
+            await task
+        finally:
+            closed.append(True)
+
+    seen = []
+    interrupted(monkeypatch, loop_thread, 2, finish=False)
+    with pytest.raises(KeyboardInterrupt):
+        for item in loop_thread.each(items()):
+            seen.append(item)
+    assert (seen, closed) == ([1], [True])
+    loop_thread.close()
+
+
+@pytest.mark.parametrize(("at", "is_lost"), [(3, True), (4, False)])
+def test_an_item_that_ctrl_c_keeps_from_the_caller_is_put_back(
+    monkeypatch: pytest.MonkeyPatch, at: int, is_lost: bool
+) -> None:
+    loop_thread, seen, back = LoopThread(), [], []
+
+    async def items() -> AsyncGenerator[int, None]:
+        for number in range(3):
+            yield number
+
+    interrupted(monkeypatch, loop_thread, at, finish=True)
+    with pytest.raises(KeyboardInterrupt):
+        for item in loop_thread.each(items(), lambda: back.append(True)):
+            seen.append(item)
+    assert (seen, back) == (([0, 1], [True]) if is_lost else ([0, 1, 2], []))
+    loop_thread.close()
 
 
 def test_a_call_from_the_loops_own_thread_is_refused_instead_of_waiting_for_itself() -> None:

@@ -218,6 +218,26 @@ async def counted(memory: MemoryTable) -> list[int]:
     return memory.held_rows()
 
 
+@pytest.mark.parametrize("order", ["any", "key"])
+@pytest.mark.parametrize("limit", [None, 11])
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_batch_that_is_put_back_belongs_to_the_rest_of_a_scan(order: str, limit: int | None, taken: int) -> None:
+    async def work(memory: MemoryTable) -> None:
+        scan = memory.table.scan(order=order, limit=limit)
+        batches, seen = scan.batches(), 0
+        for _ in range(taken - 1):
+            seen += len(await anext(batches))
+        assert len(await anext(batches)) > 0
+        await batches.aclose()
+        scan.put_back()
+        token = scan.token()
+        assert token is not None
+        rest = await memory.table.open(token).to_pylist()
+        assert seen + len(rest) == (limit or len(ROWS))
+
+    on_rows(work)
+
+
 def test_a_scan_that_is_through_has_no_token_left() -> None:
     async def work(memory: MemoryTable) -> None:
         for order in ("any", "key"):
