@@ -22,10 +22,10 @@ FACES = [
 OWN: dict[type, set[str]] = {
     client.AsyncClient: {"schema_of"},  # For locations.
     client.AsyncTable: {"partitioning"},
-    client.AsyncChangeFeed: {"batches"},
+    client.AsyncChangeFeed: {"batches", "put_back"},  # The second is for the synchronous face.
     feed_methods.AsyncFeedMethods: set(),
     client.AsyncReplicas: set(),
-    client.AsyncScan: {"batches"},  # A synchronous scan is iterated over.
+    client.AsyncScan: {"batches", "put_back"},  # A synchronous scan is iterated over.
     client.AsyncSession: {
         "try_add",
         "abandon",
