@@ -11,8 +11,9 @@ wrong, and its last lines name it. The exit code is 0 only if every group passed
 
 `make check` runs what one change needs: of the tests that take long it draws a share from the commit. `make soak` runs
 all of these, and the long groups: many more seeds, every planted bug on many seeds, fuzzers and property tests at
-length, long chaos, and tests of real processes under load. Run it before an issue counts as resolved. A run of
-`make check` prints what it runs and what it leaves to `make soak`."""
+length, long chaos, and tests of real processes under load. Run it before an issue counts as resolved. It takes hours,
+so it may be interrupted: a group that has passed is not repeated on the same commit, as long as no file has changed.
+A run of `make check` prints what it runs and what it leaves to `make soak`."""
 
 from __future__ import annotations
 
@@ -81,6 +82,22 @@ RUNS = {
 """The runs of the simulator in these groups, as arguments of `stelae sim`."""
 
 SEEDS_SOAK = "101..1100"
+
+
+PASSED = ROOT / "build" / "soak"
+"""A folder for each commit, with a file for each group of `make soak` that has passed on it."""
+
+
+def clean_commit() -> str:
+    """The commit, if the files are those of it; empty if some have changed, or there is no history."""
+    try:
+        status = subprocess.run(
+            ("git", "status", "--porcelain"), cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+        commit = subprocess.run(("git", "rev-parse", "HEAD"), cwd=ROOT, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return "" if status else commit.stdout.strip()
 
 
 def draw_of_this_change() -> int:
@@ -242,7 +259,7 @@ def say_what_is_left() -> None:
 
 def report(results: list[Result], total_s: float, budget_s: float | None) -> None:
     """Print the table that ends every run."""
-    width = max(14, *(len(result.group) for result in results))
+    width = max([14, *(len(result.group) for result in results)])
     print(f"\n{'group':<{width}} seconds     cpu")
     for result in results:
         outcome = "ok" if result.ok else "FAILED"
@@ -288,12 +305,29 @@ def run_in_order(groups: Sequence[str], extra: Command = ()) -> int:
     return 0 if all(result.ok for result in results) else 1
 
 
+def run_soak() -> int:
+    """Run the groups of a soak that have not passed on this commit; return the exit code."""
+    started, commit = time.monotonic(), clean_commit()
+    record = PASSED / commit
+    results = []
+    for group in SOAK:
+        if commit and (record / group).exists():
+            print(f"== {group}: has passed on this commit", flush=True)
+            continue
+        results.append(run_group(group, (), at_once=True))
+        if results[-1].ok and commit and clean_commit() == commit:
+            record.mkdir(parents=True, exist_ok=True)
+            (record / group).touch()
+    report(results, time.monotonic() - started, None)
+    return 0 if all(result.ok for result in results) else 1
+
+
 def main(arguments: list[str]) -> int:
     """Run the groups named on the command line, those of a check, or the long ones."""
     if arguments == ["--check"]:
         return run_all([*GROUPS])
     if arguments == ["--soak"]:
-        return run_in_order([*SOAK])
+        return run_soak()
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     groups, extra = arguments[:cut], tuple(arguments[cut + 1 :])
     known = GROUPS | PARTS | SOAK

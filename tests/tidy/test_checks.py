@@ -6,6 +6,7 @@ import os
 import re
 import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +207,29 @@ def test_every_group_runs_to_its_end_in_one_piece_whatever_becomes_of_the_others
     assert script["failures_in"](named) == ["FAILED tests/a.py::test_b - assert"]
     groups.update(dict.fromkeys(groups, (sys.executable, "-c", "")))
     assert script["main"](list(groups)) == 0
+
+
+def test_an_interrupted_soak_goes_on_with_what_has_not_passed_on_the_same_commit(
+    script: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    variables = script["run_soak"].__globals__
+    variables["PASSED"], commits = tmp_path, ["a"]
+    variables["clean_commit"] = lambda: commits[0]
+    good, bad = ((sys.executable, "-c", f"print('ran'); raise SystemExit({code})") for code in (0, 1))
+    script["SOAK"].clear()
+    script["SOAK"].update({"soak-good": good, "soak-bad": bad})
+
+    def runs() -> tuple[int, int]:
+        code = script["main"](["--soak"])
+        return code, capfd.readouterr().out.count("ran\n")
+
+    assert runs() == (1, 2)
+    script["SOAK"]["soak-bad"] = good
+    assert runs() == (0, 1) and runs() == (0, 0)
+    commits[0] = "b"
+    assert runs() == (0, 2)
+    commits[0] = ""
+    assert runs() == (0, 2) and runs() == (0, 2), "with changed files nothing is known"
 
 
 def test_a_group_that_runs_alone_takes_arguments_and_prints_as_it_goes(
