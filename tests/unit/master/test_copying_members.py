@@ -51,6 +51,7 @@ def test_a_replica_that_is_being_copied_counts_as_coming_while_it_gets_bytes(
     copying(company, THIRD, 0, 2)
     report(company, LEADER, unhealthy=(THIRD,))
     assert shown(company, planner, THIRD).copying and not shown(company, planner, THIRD).healthy
+    pass_with_heartbeats(company, 0)
     assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
     assert "is being copied" in reasons(company)[0]
     pass_with_heartbeats(company, SETTINGS.copy_stalled_ms - SETTINGS.server_silent_ms * 3)

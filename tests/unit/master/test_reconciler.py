@@ -355,6 +355,29 @@ def test_an_eviction_without_a_healthy_majority_that_is_asked_for_is_missed(
         test_an_eviction_that_leaves_no_healthy_majority_is_refused(company, planner)
 
 
+def test_a_silent_server_counts_for_no_majority_when_another_voter_is_evicted(
+    company: Company, planner: Planner
+) -> None:
+    """The tablet's leader reports it after a minute. Until then, a good voter was removed and the dead one stayed."""
+    company.now_us += (SETTINGS.server_silent_ms + 1) * 1000
+    for server in (LEADER, THIRD):
+        company.heartbeat(server)
+    assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
+    assert "1 of 2 voters" in reasons(company)[0]
+    assert healthy(planner, the_tablet(company)) == [True, False, True]
+    assert propose(company, planner, ActionKind.REMOVE, SECOND) == []
+    assert "does not report" in reasons(company)[0]
+    for server in (LEADER, SECOND, THIRD):
+        company.heartbeat(server)
+    assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
+    assert healthy(planner, the_tablet(company)) == [True, True, True]
+
+
+def healthy(planner: Planner, tablet_id: TabletId) -> list[bool]:
+    assert planner.shown is not None
+    return [replica.healthy for replica in planner.shown.tablets[tablet_id].replicas]
+
+
 def test_an_eviction_follows_the_report_of_the_leader_and_not_the_ears_of_a_master(
     company: Company, planner: Planner
 ) -> None:

@@ -40,10 +40,13 @@ def health_of(view: ClusterView, node_id: NodeId) -> NodeHealth:
 def is_healthy(
     view: ClusterView, tablet: TabletRecord, node_id: NodeId, leader: tuple[NodeId, ReplicaStatus] | None
 ) -> bool:
-    """Return whether a member serves, by the leader's report, its own report, and its heartbeats to this master."""
+    """Return whether a member serves, by the leader's report, its own report, and its heartbeats to this master.
+
+    A member on a silent server does not count. The leader reports it much later, and until then a good voter could be
+    evicted while the one that does not serve stays."""
     if leader is not None and node_id in leader[1].unhealthy:
         return False
-    if node_id in tablet.barred or view.servers.liveness(node_id, view.now_us) is Liveness.DEAD:
+    if node_id in tablet.barred or view.servers.liveness(node_id, view.now_us) is not Liveness.LIVE:
         return False
     server = view.servers.get(node_id)
     status = None if server is None else server.replicas.get(tablet.tablet_id)

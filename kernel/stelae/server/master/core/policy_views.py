@@ -26,7 +26,7 @@ from stelae.spi.policy import NodeView, PolicySnapshot, ReplicaView, TabletView
 class _NodeStatus(NamedTuple):
     """The status of a node on which the views of its tablets depend."""
 
-    dead: bool
+    liveness: Liveness
     complete: bool
     incarnation: IncarnationId
 
@@ -105,11 +105,11 @@ def _known_nodes(view: ClusterView) -> list[NodeId]:
 
 
 def _node_status(view: ClusterView, node_id: NodeId) -> _NodeStatus:
-    dead = view.servers.liveness(node_id, view.now_us) is Liveness.DEAD
+    liveness = view.servers.liveness(node_id, view.now_us)
     server = view.servers.get(node_id)
     if server is None:
-        return _NodeStatus(dead, False, IncarnationId(""))
-    return _NodeStatus(dead, server.complete, server.incarnation)
+        return _NodeStatus(liveness, False, IncarnationId(""))
+    return _NodeStatus(liveness, server.complete, server.incarnation)
 
 
 def _node_view(view: ClusterView, node_id: NodeId) -> NodeView:
