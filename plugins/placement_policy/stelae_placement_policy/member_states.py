@@ -101,7 +101,7 @@ class MemberStates:
     @property
     def in_motion(self) -> bool:
         """True if a change of the members is under way or needed."""
-        return bool(self.arriving) or self.tablet.view.change_pending or self.voters > self.wanted
+        return bool(self.arriving) or self.tablet.view.change_pending or self.crowded
 
     def can_change(self) -> bool:
         """Return true if the leader can carry out a change of the config now."""

@@ -294,6 +294,18 @@ def test_a_tablet_with_a_pinned_member_is_not_moved_for_balance() -> None:
     assert harness().step(model) == ()
 
 
+def test_a_tablet_that_keeps_a_pinned_member_does_not_hold_up_the_moves_of_others() -> None:
+    """Its four servers counted as busy as long as the pin lasts, so a new server stayed empty."""
+    model = cluster(*("",) * 5)
+    for at in range(8):
+        model.create(f"t{at}", (1, 2, 3))
+    model.create("pinned", (1, 2, 3, 4))
+    replicas = model.tablets[TabletId("pinned")].replicas
+    model.change("pinned", replicas=tuple(msgspec.structs.replace(r, pinned=r is replicas[3]) for r in replicas))
+    moves = kinds(harness(transfers_max=0).step(model))
+    assert {kind for kind, _ in moves} == {"ADD"} and ("ADD", 5) in moves
+
+
 def test_a_barred_node_gets_no_replica_though_it_is_the_emptiest() -> None:
     model = cluster(*("",) * 5)
     model.create("full", (5,), factor=1)
