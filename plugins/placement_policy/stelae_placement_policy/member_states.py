@@ -33,8 +33,8 @@ class MemberStates:
         self.able: set[int] = set()
         #: Nodes of members that an operator added besides the wanted number.
         self.pinned: set[int] = set()
-        #: True if a voter has the log only. It gets the rows of a member whose node is down, unless that one returns.
-        self.has_witness = False
+        #: Voters that have the log only. Each gets the rows of a member whose node is down, unless that one returns.
+        self.witnesses: set[int] = set()
         for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
             self._take(replica, number, cluster.health(number))
 
@@ -49,7 +49,8 @@ class MemberStates:
             self._voter(number, answers, failed, health)
             if answers and replica.member_type is MemberType.VOTER:
                 self.able.add(number)
-            self.has_witness = self.has_witness or replica.member_type is MemberType.WITNESS
+            if replica.member_type is MemberType.WITNESS:
+                self.witnesses.add(number)
         elif failed or health is NodeHealth.RETIRING:
             (self.failed_copies if replica.member_type is _PRE_VOTER else self.failed_non_voters).append(number)
         elif replica.member_type is _PRE_VOTER:

@@ -65,7 +65,7 @@ class Repair:
         """Remove a member that will never vote.
 
         A member that might come back is removed only if all others are well, and have the rows."""
-        complete = not states.arriving and states.surplus >= 0 and not states.has_witness
+        complete = not states.arriving and states.surplus >= 0 and not states.witnesses
         failed = [*states.failed_copies, *(states.failed_non_voters if complete else ())]
         if not failed:
             return None
@@ -113,13 +113,15 @@ class Repair:
     def _evict(self, states: MemberStates) -> Action | None:
         """Remove the voter that is needed least. If it leads, it hands over first.
 
-        While a voter has the log only, all others stay: one that is down may come back with its rows."""
-        if states.has_witness:
-            return None
+        While a voter has the log only, those with rows stay: one that is down may come back with them. Only a witness
+        that is lost goes, because it has no rows."""
         cluster, tablet = self._cluster, states.tablet
+        lost = [node for node in states.lost if node in states.witnesses] if states.witnesses else states.lost
+        if states.witnesses and not lost:
+            return None
         away = [node for node in states.steady if node not in states.healthy]
         unpinned = [node for node in states.steady if node not in states.pinned]
-        among = states.lost or states.leaving or away or unpinned or states.steady
+        among = lost or states.leaving or away or unpinned or states.steady
         number = member_to_remove(cluster.topology, cluster.ledger, tablet, tablet.members, among)
         if not states.may_evict(number):
             return None

@@ -358,3 +358,27 @@ def test_a_voter_with_rows_is_not_evicted_while_a_witness_lacks_them() -> None:
         for number in (3, 4):
             member(model, number, member_type=MemberType.VOTER)
         assert [kind for kind, _ in kinds(harness(transfers_max=0).step(model))] == ["REMOVE"]
+
+
+def test_a_witness_whose_server_is_dead_is_evicted_once_others_vote_in_its_place() -> None:
+    """It stayed for ever, as the fourth of four voters, of which all others had to run."""
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3, 4))
+    member(model, 3, member_type=MemberType.NON_VOTER)
+    member(model, 4, member_type=MemberType.WITNESS, pinned=True)
+    for number in (3, 4):
+        model.set_health(number, NodeHealth.DEAD)
+    ((kind, added),) = kinds(harness().step(model))
+    assert kind == "ADD"
+    model.pass_round()
+    assert [kinds(harness(transfers_max=0).step(model)) for _ in range(3)] == [[("REMOVE", 4)], [("REMOVE", 3)], []]
+    assert {r.node_id for r in model.tablets[TabletId("t")].replicas} == {node_name(n) for n in (1, 2, added)}
+
+
+def test_of_a_dead_witness_and_a_dead_voter_with_rows_the_witness_is_evicted_first() -> None:
+    model = cluster(*("",) * 8)
+    model.create("t", (1, 2, 3, 4, 5, 6), factor=5)
+    member(model, 6, member_type=MemberType.WITNESS)
+    for number in (5, 6):
+        model.set_health(number, NodeHealth.DEAD)
+    assert kinds(harness(transfers_max=0).step(model)) == [("REMOVE", 6)]
