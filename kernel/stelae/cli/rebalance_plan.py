@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.cli.policy_cluster import PolicyCluster
+from stelae.cli.policy_explain import unmet_needs
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import PROMOTED
 from stelae.spi.policy import Action, ActionKind, MasterPolicy, PolicySnapshot, TabletView
@@ -30,6 +31,8 @@ class Rebalance:
     to_the_end: bool = True  #: Whether it was looked ahead until no plan changes anything. Otherwise more follows.
     counts: Mapping[ActionKind, int]  #: The actions of all of them.
     bytes_to: Mapping[NodeId, int]  #: The bytes that all of them, and the changes under way, copy to each server.
+    #: What tablets lack that the present plan cannot give them, by tablet id.
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -80,7 +83,10 @@ def rebalance_of(policy: type[MasterPolicy], config: Any, snapshot: PolicySnapsh
                 bytes_to[action.node_id] += _size(snapshot.tablets[action.tablet_id])
         plan = ahead.next_plan(policy, config, plan, rng)
     ended = not plan and ahead.knows_all
-    return Rebalance(now=now, moving=moving, plans=plans, to_the_end=ended, counts=counts, bytes_to=dict(bytes_to))
+    waiting = {tablet_id: why for tablet_id, why in unmet_needs(snapshot, now).items() if tablet_id not in moving}
+    return Rebalance(
+        now=now, moving=moving, plans=plans, to_the_end=ended, counts=counts, bytes_to=dict(bytes_to), waiting=waiting
+    )
 
 
 class _Ahead:

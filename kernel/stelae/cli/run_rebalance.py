@@ -143,15 +143,28 @@ def _summary(cluster: _Cluster, left: Rebalance, time_s: float, rate_bytes_per_s
     off = getattr(cluster.config, "moves_max", None) == 0
     balance = "balancing is off: [policy.placement] moves_max of the masters is 0; repairs go on. To balance, raise it "
     balance += "and restart the masters"
+    waits = _waits(left)
+    if left.is_done and (off or waits):
+        return [*waits, *([balance] if off else [])]
     if left.is_done:
-        return [balance] if off else ["nothing to do: every tablet is where the policy wants it"]
-    texts = [_progress(left)]
+        return ["nothing to do: every tablet is where the policy wants it"]
+    texts = [_progress(left), *waits]
     if left.bytes_left:
         rate = f"{bytes_text(rate_bytes_per_s)} per second (--rate)"
         about = "about" if left.to_the_end else "more than"
         texts.append(f"{about} {age_text(int(time_s * 1000))}, if a server without a limit gets {rate}")
     texts.append("the masters do it by themselves; wait for the end with: stelae cluster rebalance --wait")
     return [*texts, balance] if off else texts
+
+
+def _waits(left: Rebalance) -> list[str]:
+    """Return a line about tablets that lack something which no plan can give them now, or none."""
+    if not left.waiting:
+        return []
+    shown, why = min(left.waiting.items())
+    count = counted(len(left.waiting), "tablet")
+    fact = f"{count} cannot be helped by the masters now: {shown} waits for {why}"
+    return [f"{fact}; see all with: stelae policy explain"]
 
 
 def _print_actions(cluster: _Cluster, snapshot: PolicySnapshot, left: Rebalance) -> None:
@@ -176,6 +189,7 @@ def _document(
         "policy": cluster.policy.name,
         "balances": getattr(cluster.config, "moves_max", None) != 0,
         "moving": left.moving,
+        "waiting": left.waiting,
         "plans": left.plans,
         "to_the_end": left.to_the_end,
         "counts": {kind.value: count for kind, count in sorted(left.counts.items())},

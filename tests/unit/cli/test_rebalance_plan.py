@@ -10,6 +10,7 @@ import pytest
 from stelae.cli import rebalance_plan
 from stelae.cli.policy_cluster import PolicyCluster
 from stelae.cli.rebalance_plan import PLANS_MAX, Rebalance, rebalance_of
+from stelae.cli.run_rebalance import _Cluster, _summary
 from stelae.spi.members import MemberType
 from stelae.spi.policy import ActionKind, NodeHealth, PolicySnapshot, ReplicaView
 from stelae_placement_policy import PlacementPolicy
@@ -117,3 +118,21 @@ def test_the_look_ahead_into_a_large_cluster_is_bounded_and_says_so(monkeypatch:
     monkeypatch.setattr(rebalance_plan, "TABLETS_MAX", 100)
     found = left(cluster.snapshot(), copies_per_node_max=1)
     assert (found.plans, found.to_the_end) == (2, False)
+
+
+def test_a_tablet_that_no_server_can_repair_is_named_and_not_called_well_placed() -> None:
+    """The command said that every tablet is where the policy wants it."""
+    cluster = PolicyCluster(1)
+    cluster.join(3)
+    cluster.create(1, 3)
+    cluster.apply(PlacementPolicy.plan(cluster.snapshot(), PlacementConfig(), cluster.rng))
+    assert not left(cluster.snapshot()).waiting
+    cluster.set_health(sorted(cluster.nodes)[0], NodeHealth.DEAD)
+    found = left(cluster.snapshot(), transfers_max=0)
+    needs = "a server that can take a replica: it has 2 of 3 voters"
+    assert found.is_done and found.waiting == {"tablet-000000": needs}
+    for moves_max in (0, 256):
+        told = _Cluster(PlacementPolicy, PlacementConfig(moves_max=moves_max), {}, {})
+        lines = _summary(told, found, 0.0, 1)
+        assert lines[0].startswith(f"1 tablet cannot be helped by the masters now: tablet-000000 waits for {needs}")
+        assert ("balancing is off" in lines[-1]) is (moves_max == 0) and "every tablet" not in lines[-1]
