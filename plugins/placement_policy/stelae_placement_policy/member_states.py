@@ -23,7 +23,7 @@ class MemberStates:
         self.steady: list[int] = []
         #: Members that will become voters.
         self.arriving: list[int] = []
-        #: Members that were to become voters, but whose node is dead or retires, or whose replica failed.
+        #: Members that were to become voters, but whose node is down or retires, or whose replica failed.
         self.failed_copies: list[int] = []
         #: Other members without a vote on such nodes.
         self.failed_non_voters: list[int] = []
@@ -39,9 +39,12 @@ class MemberStates:
             self._take(replica, number, cluster.health(number))
 
     def _take(self, replica: ReplicaView, number: int, health: NodeHealth | None) -> None:
-        """Put a member into its class."""
+        """Put a member into its class.
+
+        A copy to a node that is stopped for maintenance is not waited for: it has nothing that others lack."""
         answers = replica.healthy and health is not NodeHealth.DEAD
-        waits = health is NodeHealth.MAINTENANCE or (replica.copying and health is not NodeHealth.DEAD)
+        returns = health is NodeHealth.MAINTENANCE and replica.member_type is not _PRE_VOTER
+        waits = returns or (replica.copying and health is not NodeHealth.DEAD)
         failed = not answers and not waits
         if replica.pinned and not failed and replica.member_type in (*VOTING, _PRE_VOTER):
             self.pinned.add(number)

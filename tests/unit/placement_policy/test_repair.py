@@ -382,3 +382,19 @@ def test_of_a_dead_witness_and_a_dead_voter_with_rows_the_witness_is_evicted_fir
     for number in (5, 6):
         model.set_health(number, NodeHealth.DEAD)
     assert kinds(harness(transfers_max=0).step(model)) == [("REMOVE", 6)]
+
+
+def test_a_copy_to_a_server_that_is_then_stopped_for_maintenance_is_begun_elsewhere() -> None:
+    """The tablet lacked a voter for as long as the maintenance took."""
+    model = cluster(*FLAT, copy_rounds=9)
+    model.create("t", (1, 2, 3))
+    model.set_health(3, NodeHealth.DEAD)
+    ((_, target),) = kinds(harness(transfers_max=0).step(model))
+    model.set_health(target, NodeHealth.MAINTENANCE)
+    member(model, target, copying=True)
+    assert harness(transfers_max=0).step(model) == (), "it gets bytes"
+    member(model, target, copying=False)
+    ((kind, other),) = kinds(harness(transfers_max=0).step(model))
+    assert kind == "ADD" and other not in (1, 2, 3, target)
+    assert kinds(harness(transfers_max=0).step(model)) == [("REMOVE", target)]
+    assert harness(transfers_max=0).step(model) == ()
