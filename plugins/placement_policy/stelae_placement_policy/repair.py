@@ -111,25 +111,32 @@ class Repair:
         return self._action(ActionKind.REMOVE, states, number, self._reasons.spare(states, number))
 
     def _evict(self, states: MemberStates) -> Action | None:
-        """Remove the voter that is needed least. If it leads, it hands over first.
-
-        While a voter has the log only, those with rows stay: one that is down may come back with them. Only a witness
-        that is lost goes, because it has no rows."""
+        """Remove the voter that is needed least. If it leads, it hands over first."""
         cluster, tablet = self._cluster, states.tablet
-        lost = [node for node in states.lost if node in states.witnesses] if states.witnesses else states.lost
-        if states.witnesses and not lost:
-            return None
-        away = [node for node in states.steady if node not in states.healthy]
-        unpinned = [node for node in states.steady if node not in states.pinned]
-        among = lost or states.leaving or away or unpinned or states.steady
-        number = member_to_remove(cluster.topology, cluster.ledger, tablet, tablet.members, among)
-        if not states.may_evict(number):
-            return None
-        reason = self._reasons.evict(states, number)
-        self._enter(states, [number], -1)
-        if number == tablet.leader:
-            return self._hand_over(states, number, "will be removed from the config")
-        return self._action(ActionKind.REMOVE, states, number, reason)
+        for among in self._evictable(states):
+            number = member_to_remove(cluster.topology, cluster.ledger, tablet, tablet.members, among)
+            if not states.may_evict(number):
+                continue
+            reason = self._reasons.evict(states, number)
+            self._enter(states, [number], -1)
+            if number == tablet.leader:
+                return self._hand_over(states, number, "will be removed from the config")
+            return self._action(ActionKind.REMOVE, states, number, reason)
+        return None
+
+    def _evictable(self, states: MemberStates) -> list[list[int]]:
+        """Return the voters that may be evicted, in classes of which the first one is to go first.
+
+        A later class may have a voter that can go while none of an earlier class can: if one that serves went, the
+        rest might be no majority. While a voter has the log only, those with rows stay: one that is down may come back
+        with them. Only a witness that is lost goes, because it has no rows."""
+        if states.witnesses:
+            classes = [[node for node in states.lost if node in states.witnesses]]
+        else:
+            away = [node for node in states.steady if node not in states.healthy]
+            unpinned = [node for node in states.steady if node not in states.pinned]
+            classes = [states.lost, states.leaving, away, unpinned or states.steady]
+        return [among for among in classes if among]
 
     def _hand_over_before_maintenance(self, states: MemberStates) -> Action | None:
         """Make a leader hand over if its node is in maintenance."""

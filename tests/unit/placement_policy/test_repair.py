@@ -398,3 +398,13 @@ def test_a_copy_to_a_server_that_is_then_stopped_for_maintenance_is_begun_elsewh
     assert kind == "ADD" and other not in (1, 2, 3, target)
     assert kinds(harness(transfers_max=0).step(model)) == [("REMOVE", target)]
     assert harness(transfers_max=0).step(model) == ()
+
+
+def test_of_a_retiring_voter_that_serves_and_one_that_is_down_the_latter_goes_if_only_that_leaves_a_majority() -> None:
+    """The retiring one was tried alone, so the two voters too many stayed, and its server could not be emptied."""
+    model = cluster(*FLAT)
+    model.create("t", (1, 2, 3), factor=1)
+    model.set_health(2, NodeHealth.RETIRING)
+    model.set_health(3, NodeHealth.MAINTENANCE)
+    assert kinds(harness().step(model)) == [("REMOVE", 3)]
+    assert kinds(harness().step(model)) == [("REMOVE", 2)]
