@@ -34,11 +34,16 @@ class MasterList:
         self._linked: dict[NodeId, str] = {}
         self._leader: NodeId | None = None
         self._warned = ""
+        self._stored: OpId | None = None
+        self._tried: OpId | None = None
+        self._storing = False
+        self._failure = ""  #: Why the config was not stored, as last logged.
 
     def start(self) -> None:
         """Read the stored config, open links to the masters, and serve requests for the list. Blocks shortly."""
         node = self._node
         self._known = KnownMasters(node.config.masters, load_masters(node.files, node.layout))
+        self._stored = self._tried = self._known.config_id
         node.messenger.serve(MASTERS, self._serve)
         self._warn_of_difference()
         self._link()
@@ -50,19 +55,22 @@ class MasterList:
 
     @property
     def config_id(self) -> OpId | None:
-        """The op id of the newest known config; ``None`` if only the list in ``node.toml`` is known."""
-        return self._known.config_id
+        """The op id of the newest config that is stored, or could not be; ``None``: only the list in ``node.toml``.
+
+        It is what the masters are told. They remove a master once the others are known, also after a restart. A disk
+        that fails does not hold them up."""
+        return self._tried
 
     def answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn from the answer to a heartbeat."""
         self._leader = reply.leader or self._leader
         if reply.masters is not None and self._known.learn(reply.masters):
             log.info("masters changed config=%s masters=%s", reply.masters.op_id, ",".join(_named(reply.masters)))
-            self._store(reply.masters)
             self._warn_of_difference()
             self._link()
         elif self._known.answered(master, reply.leader):
             self._link()
+        self._store()
 
     def _link(self) -> None:
         """Open links to new masters, move those to masters with a new address, and close those to removed ones."""
@@ -75,13 +83,27 @@ class MasterList:
         self._linked = addresses
         self._changed()
 
-    def _store(self, config: TabletConfig) -> None:
-        node = self._node
+    def _store(self) -> None:
+        """Store the known config, one after the other. One that cannot be stored is tried again with each answer."""
+        node, config = self._node, self._known.config
+        if config is None or config.op_id == self._stored or self._storing:
+            return
 
         def stored(result: object) -> None:
+            self._storing = False
             if isinstance(result, Exception):
-                log.warning("the list of masters is not stored, which only matters for a restart: %s", result)
+                if self._failure != str(result):
+                    log.warning("the list of masters is not stored, which only matters for a restart: %s", result)
+                self._failure = str(result)
+            else:
+                self._stored, self._failure = config.op_id, ""
+            if self._tried != config.op_id:
+                self._tried = config.op_id
+                self._changed()
+            if self._stored == config.op_id:
+                self._store()
 
+        self._storing = True
         node.metadata_pool.run("masters", lambda: save_masters(node.files, node.layout, config), stored)
 
     def _warn_of_difference(self) -> None:
