@@ -17,6 +17,7 @@ import typer
 
 from stelae import __version__
 from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report
+from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import note
 from stelae.spi.errors import PluginError, StelaeError
 
@@ -99,7 +100,9 @@ def _names(app: typer.Typer) -> set[str | None]:
 
 
 def main() -> None:
-    """Run the command line and exit with its exit code. Errors go to standard error."""
+    """Run the command line and exit with its exit code. Errors go to standard error, and with ``--json`` also to
+    standard output."""
+    DOCUMENT.begin(asked=False)
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
         build_app(command, with_plugins="--version" not in sys.argv)()

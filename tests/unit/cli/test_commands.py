@@ -208,7 +208,7 @@ def test_show_tells_settings_with_bounds_and_reasons(name: str) -> None:
 
 
 def test_show_of_an_unknown_name_lists_the_known_ones() -> None:
-    done = run("plugins", "show", "nope", "--json")
+    done = run("plugins", "show", "nope")
     assert (done.returncode, done.stdout) == (2, "")
     assert "consensus.raft" in done.stderr
 

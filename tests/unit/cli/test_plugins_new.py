@@ -124,7 +124,7 @@ def test_words_of_a_name_stay_apart_in_every_form_of_it() -> None:
 def test_what_will_not_do_is_one_message_and_nothing_is_written(
     tmp_path: Path, name: str, kind: str, words: str
 ) -> None:
-    done = run("plugins", "new", name, "--kind", kind, "--dir", str(tmp_path), "--json")
+    done = run("plugins", "new", name, "--kind", kind, "--dir", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

@@ -1,9 +1,11 @@
-"""Exit codes, and the report of an error on standard error."""
+"""Exit codes, and the report of an error: on standard error, and as the document of ``--json``."""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from stelae.cli.kit.json_document import DOCUMENT
 from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError, TooOld
 
 EXIT_OK = 0
@@ -21,9 +23,28 @@ def exit_code(error: StelaeError) -> int:
 
 
 def report(error: StelaeError) -> int:
-    """Print an error on standard error and return the exit code."""
-    print(f"error: {error}{_hint(error)}", file=sys.stderr)
+    """Print an error on standard error and return the exit code.
+
+    With ``--json`` the error is also printed as a document on standard output, unless the command has begun its own.
+    """
+    text = f"{error}{_hint(error)}"
+    print(f"error: {text}", file=sys.stderr)
+    if DOCUMENT.is_owed:
+        _print_document(error, text)
     return exit_code(error)
+
+
+def _print_document(error: StelaeError, text: str) -> None:
+    """Print an error as a JSON document. The reader may have closed the pipe."""
+    from stelae.cli.kit.output import print_json
+
+    # A file name may have bytes that are not UTF-8, which JSON cannot hold.
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    try:
+        print_json({"code": getattr(error, "remote_code", error.code), "error": shown})
+    except BrokenPipeError:
+        # Otherwise the interpreter would flush the rest at exit and report an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _hint(error: StelaeError) -> str:

@@ -10,7 +10,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text for people.")]
+from stelae.cli.kit.json_document import DOCUMENT
+
+
+def _begin(asked: bool) -> bool:
+    DOCUMENT.begin(asked=asked)
+    return asked
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", callback=_begin, help="Print one JSON document instead of text for people.")
+]
 """The ``--json`` option that every command has."""
 
 LogFormatOption = Annotated[
@@ -29,7 +39,9 @@ def print_json(document: Any) -> None:
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-    sys.stdout.write(orjson.dumps(document, option=options).decode())
+    text = orjson.dumps(document, option=options).decode()
+    DOCUMENT.printed = True
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, DirOption
-from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, report
+from stelae.cli.kit.errors import EXIT_INTERRUPTED, report
 from stelae.cli.kit.output import JsonOption, note
 from stelae.cli.kit.progress import ProgressOption
 from stelae.spi.errors import StelaeError
@@ -203,8 +203,7 @@ def main() -> None:
     except StelaeError as error:
         sys.exit(report(error))
     except SPARK_ERRORS as error:
-        note(f"error: a Spark job failed: {first_fact(error)}")
-        sys.exit(EXIT_FAILED)
+        sys.exit(report(StelaeError(f"a Spark job failed: {first_fact(error)}")))
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(EXIT_INTERRUPTED)

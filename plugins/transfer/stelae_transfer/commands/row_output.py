@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from stelae.cli.kit.json_document import DOCUMENT
 from stelae.spi.errors import CallerError
 from stelae_transfer.files import Format, file_format
 from stelae_transfer.sinks import JsonSink, LinesSink, Sink, TableSink, TextSink, file_sink
@@ -83,6 +84,7 @@ class Output:
             case "text":
                 return TextSink(out, schema)
             case "json":
+                DOCUMENT.printed = DOCUMENT.printed or self.path is None
                 return JsonSink(out, schema)
             case _:
                 return file_sink(Format(self.form), out, schema)
