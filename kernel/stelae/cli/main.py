@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from stelae import __version__
-from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report
+from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report, report_file_error
 from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import note
 from stelae.spi.errors import PluginError, StelaeError
@@ -108,6 +108,8 @@ def main() -> None:
         build_app(command, with_plugins="--version" not in sys.argv)()
     except StelaeError as error:
         sys.exit(report(error))
+    except OSError as error:
+        sys.exit(report_file_error(error))
     except KeyboardInterrupt:
         note("interrupted")
         sys.exit(EXIT_INTERRUPTED)

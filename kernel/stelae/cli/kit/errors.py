@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from stelae.cli.kit.json_document import DOCUMENT
-from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError, TooOld
+from stelae.spi.errors import CallerError, ConfigError, PluginError, StelaeError, StorageError, TooOld
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -32,6 +33,18 @@ def report(error: StelaeError) -> int:
     if DOCUMENT.is_owed:
         _print_document(error, text)
     return exit_code(error)
+
+
+def report_file_error(error: OSError) -> int:
+    """Print the path and the reason of an error of a file, and return the exit code.
+
+    Raises:
+        OSError: the error itself, because it has no path. Its traceback is the only hint to where it comes from.
+    """
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes | Path)]
+    if not names:
+        raise error
+    return report(StorageError(error.strerror or str(error), path=" -> ".join(names)))
 
 
 def _print_document(error: StelaeError, text: str) -> None:

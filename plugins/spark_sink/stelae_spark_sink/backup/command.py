@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, DirOption
-from stelae.cli.kit.errors import EXIT_INTERRUPTED, report
+from stelae.cli.kit.errors import EXIT_INTERRUPTED, report, report_file_error
 from stelae.cli.kit.output import JsonOption, note
 from stelae.cli.kit.progress import ProgressOption
 from stelae.spi.errors import StelaeError
@@ -202,6 +202,8 @@ def main() -> None:
         app()
     except StelaeError as error:
         sys.exit(report(error))
+    except OSError as error:
+        sys.exit(report_file_error(error))
     except SPARK_ERRORS as error:
         sys.exit(report(StelaeError(f"a Spark job failed: {first_fact(error)}")))
     except KeyboardInterrupt:
