@@ -31,7 +31,7 @@ def metrics(
     A histogram is shown as its count, its mean, and upper bounds of its median and its 99th percentile. The table omits
     metrics that are zero on every node. `docs/reference/metrics.md` explains each metric.
 
-    Exit code 1: a node does not answer.
+    Exit code 1: the metrics of a node cannot be read. The other nodes are shown.
 
     Example: stelae metrics --dir /tmp/try --match write"""
     from stelae.cli.run_metrics import run_metrics

@@ -6,6 +6,7 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
         print("\n".join(fitted(headers, shown, sys.maxsize)))
     for node in nodes:
         if node.problem is not None:
-            note(f"{node.name} does not answer: {node.problem}")
+            note(f"cannot read the metrics of {node.name}: {node.problem}")
     return EXIT_FAILED if any(node.problem is not None for node in nodes) else EXIT_OK
 
 
@@ -75,6 +76,10 @@ def _ask(node: _Node, match: str) -> None:
         node.figures = figures_of(f for f in text_string_to_metric_families(text) if match in f.name)
     except (OSError, ValueError) as error:
         node.problem = str(error)
+    except HTTPException as error:  # The text alone may be a line of binary data.
+        node.problem = f"this is not the answer of a metrics server: {error!r}"
+    except LookupError as error:
+        node.problem = f"the metrics lack a label: {error}"
 
 
 def figures_of(families: Iterable[Metric]) -> dict[str, float]:
