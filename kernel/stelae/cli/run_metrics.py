@@ -73,13 +73,19 @@ def _ask(node: _Node, match: str) -> None:
     try:
         with _DIRECT.open(f"http://{node.address}{PATH}", timeout=TIMEOUT_S) as reply:
             text = reply.read(BODY_BYTES_MAX).decode()
-        node.figures = figures_of(f for f in text_string_to_metric_families(text) if match in f.name)
+        figures = figures_of(text_string_to_metric_families(text))
+        node.figures = {name: value for name, value in figures.items() if _matches(name, match)}
     except (OSError, ValueError) as error:
         node.problem = str(error)
     except HTTPException as error:  # The text alone may be a line of binary data.
         node.problem = f"this is not the answer of a metrics server: {error!r}"
     except LookupError as error:
         node.problem = f"the metrics lack a label: {error}"
+
+
+def _matches(name: str, match: str) -> bool:
+    """Return whether a shown name contains the text of ``--match``. Labels count only if the text has labels."""
+    return match in (name if "{" in match else name.partition("{")[0])
 
 
 def figures_of(families: Iterable[Metric]) -> dict[str, float]:

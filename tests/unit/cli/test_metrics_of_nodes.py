@@ -83,3 +83,24 @@ def test_the_document_has_the_problem_and_the_other_nodes(capsys: pytest.Capture
     first, second = json.loads(capsys.readouterr().out)["nodes"]
     assert first["problem"] and not first["figures"]
     assert (second["problem"], second["figures"]) == (None, {"stelae_write_requests_total": 7})
+
+
+COUNTER, REFUSED = "stelae_write_requests_total 7", 'stelae_wire_refused_total{code="write"} 3'
+HISTOGRAM = [f"stelae_write_duration_seconds {value}" for value in ("count 2", "mean 0.5", "p50 <= 1", "p99 <= 1")]
+
+
+@pytest.mark.parametrize(
+    ("match", "lines"),
+    [
+        ("stelae_write_requests_total", [COUNTER]),
+        ("stelae_write_requests", [COUNTER]),
+        ("_total", [COUNTER, REFUSED]),
+        ("write", [COUNTER, *HISTOGRAM]),
+        ("seconds p99", HISTOGRAM[3:]),
+        ('stelae_wire_refused_total{code="write"}', [REFUSED]),
+        ("nothing", []),
+    ],
+)
+def test_the_shown_name_is_matched(capsys: pytest.CaptureFixture[str], match: str, lines: list[str]) -> None:
+    """Prometheus names a family of counters without `_total`, so that a name from the table matched nothing."""
+    assert shown(capsys, match, http(TEXT)) == (0, "\n".join(lines), "")
