@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -81,7 +82,7 @@ class JsonLines(logging.Formatter):
         for name, value in _parts_of(record).items():
             line[name] = line.get(name) or value  # A field of the message does not replace one of the four above.
         if record.exc_info and record.exc_info[0] is not None:
-            line["trace"] = self.formatException(record.exc_info)
+            line["trace"] = _valid(self.formatException(record.exc_info))
         suppressed = getattr(record, "suppressed", 0)
         if suppressed:
             line["suppressed"] = suppressed
@@ -105,8 +106,8 @@ class TextLines(logging.Formatter):
 def _parts_of(record: logging.LogRecord) -> dict[str, Any]:
     """Return event, fields and fact of a record."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    template = template_of(str(record.msg))
     try:
+        template = template_of(str(record.msg))
         if not arguments:
             event, _, fact = record.getMessage().partition(": ")
             return {"event": _cut(event)} | ({"fact": _cut(fact)} if fact else {})
@@ -119,7 +120,16 @@ def _parts_of(record: logging.LogRecord) -> dict[str, Any]:
         fact = fact or str(found.pop("reason", ""))
         return found | ({"fact": _cut(fact)} if fact else {})
     except Exception:
-        return {"event": _cut(str(record.msg)), "fact": _cut(repr(record.args))}
+        return {"event": _cut(_text(str, record.msg)), "fact": _cut(_text(repr, record.args))}
+
+
+def _text(form: Callable[[object], str], value: object) -> str:
+    """Return the text of a value, or else of its type: its own method may be what has raised."""
+    try:
+        return form(value)
+    except Exception as error:
+        types = [type(part).__name__ for part in (value if isinstance(value, tuple) else (value,))]
+        return f"{', '.join(types)} without a text: {type(error).__name__}"
 
 
 def _plain(value: object) -> object:
@@ -135,7 +145,12 @@ def _shown(value: object) -> str:
     return _cut(str(value))
 
 
+def _valid(text: str) -> str:
+    """Return the text as valid Unicode: a file name may have bytes that are not UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def _cut(text: str) -> str:
     """Return the text as valid Unicode, cut to ``TEXT_BYTES_MAX`` characters."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = _valid(text)
     return text if len(text) <= TEXT_BYTES_MAX else f"{text[:TEXT_BYTES_MAX]}..."

@@ -101,6 +101,37 @@ def test_an_error_brings_its_trace() -> None:
     assert found["kind"] == "write" and "ValueError: boom" in found["trace"]
 
 
+def test_a_trace_with_a_file_name_that_is_not_utf_8_is_written() -> None:
+    """JSON cannot hold such text. The whole line was lost."""
+    try:
+        raise FileNotFoundError(2, "No such file or directory", "/data/\udcff")
+    except FileNotFoundError:
+        one = logging.LogRecord("x", logging.ERROR, "x.py", 1, "handler failed kind=%s", ("write",), sys.exc_info())
+    found = json.loads(JsonLines().format(one))
+    assert found["kind"] == "write" and "No such file or directory: '/data/\\udcff'" in found["trace"]
+    try:
+        raise ValueError("a name: \udcff")
+    except ValueError:
+        one = logging.LogRecord("x", logging.ERROR, "x.py", 1, "handler failed", (), sys.exc_info())
+    assert "ValueError: a name: ?" in json.loads(JsonLines().format(one))["trace"]
+
+
+class _Unshowable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [("replica tablet=%s", (_Unshowable(),)), ("replica: %s", (_Unshowable(),)), (_Unshowable(), ())],
+)
+def test_a_value_without_a_text_does_not_cost_the_line(message: Any, arguments: tuple[object, ...]) -> None:
+    found = told(message, *arguments)
+    assert found["event"] and "_Unshowable" in str(found)
+
+
 def test_text_for_people_is_the_message_as_it_was_written() -> None:
     one = record("replica starts tablet=%s term=%d", "t1", 4)
     one.suppressed = 12
