@@ -102,11 +102,18 @@ def down(
     directory: FolderArgument,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout-s", min=1, max=300, help="Seconds to wait before processes that still run are killed."),
+        typer.Option(
+            "--timeout-s",
+            min=1,
+            max=300,
+            help="Seconds that the tablet servers have, and then the masters, before those that still run are killed.",
+        ),
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop every process of a cluster. Its data are kept, and `up` starts it again."""
+    """Stop every process of a cluster. Its data are kept, and `up` starts it again.
+
+    Exit code 1: a process still runs after SIGKILL, perhaps because it waits for the disk."""
     from stelae.cli.run_cluster import run_down
 
     raise typer.Exit(run_down(directory, timeout_s, as_json=as_json))

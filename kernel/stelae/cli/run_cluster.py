@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,15 @@ from stelae.client.counted import counted
 from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import unhealthy_nodes, until_served
+from stelae.local.node_process import NodeProcess
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.target_file import read_target
 
 POLL_S = 0.1
+
+KILL_TIMEOUT_S = 10.0
+"""Longest wait for the end of a process after SIGKILL. One that waits for a broken disk does not end before that."""
 
 OK, DOWN, SILENT = "ok", "down", "silent"
 """States of a node. The process of a silent node runs, but it does not answer or the masters do not hear from it."""
@@ -92,28 +96,45 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
-    """Stop every process, the tablet servers first."""
+    """Stop every process, the tablet servers first, and return the exit code. Each group has ``timeout_s``."""
     cluster = ClusterWithMasters.open(directory)
-    stopped, killed = [], []
-    deadline = time.monotonic() + timeout_s
-    for group in (cluster.servers, cluster.masters):
-        running = {node: pid for node in group if (pid := node.running_pid()) is not None}
-        for pid in running.values():
-            _signal(pid, signal.SIGTERM)
-        for node, pid in running.items():
-            while node.running_pid() == pid and time.monotonic() < deadline:
-                time.sleep(POLL_S)
-            if node.running_pid() == pid:
-                _signal(pid, signal.SIGKILL)
-                killed.append(node.name)
-            stopped.append(node.name)
+    parts = [_stop(group, timeout_s) for group in (cluster.servers, cluster.masters)]
+    stopped, killed, running = ([name for names in found for name in names] for found in zip(*parts, strict=True))
     if as_json:
-        print_json({"directory": str(directory), "stopped": stopped, "killed": killed})
+        print_json({"directory": str(directory), "stopped": stopped, "killed": killed, "running": running})
     else:
-        note(f"stopped {', '.join(stopped)}" if stopped else "no node was running")
+        if stopped or not running:
+            note(f"stopped {', '.join(stopped)}" if stopped else "no node was running")
         if killed:
             note(f"killed because they did not stop in time: {', '.join(killed)}")
-    return EXIT_OK
+        if running:
+            note(f"still run after SIGKILL: {', '.join(running)}; their processes may be waiting for the disk")
+    return EXIT_FAILED if running else EXIT_OK
+
+
+def _stop(nodes: Sequence[NodeProcess], timeout_s: float) -> tuple[list[str], list[str], list[str]]:
+    """Stop nodes at once. Return the names of those that have ended, that got SIGKILL, and that run nevertheless."""
+    pids = {node: pid for node in nodes if (pid := node.running_pid()) is not None}
+    for pid in pids.values():
+        _signal(pid, signal.SIGTERM)
+    late = _still_running(pids, timeout_s)
+    for pid in late.values():
+        _signal(pid, signal.SIGKILL)
+    # Otherwise `stelae cluster up` would take the process for a running node, and not start it again.
+    running = _still_running(late, KILL_TIMEOUT_S)
+    ended = [node.name for node in pids if node not in running]
+    return ended, [node.name for node in late], [node.name for node in running]
+
+
+def _still_running(pids: Mapping[NodeProcess, int], timeout_s: float) -> dict[NodeProcess, int]:
+    """Wait until these processes have ended. Return those that still run after ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    running = dict(pids)
+    while True:
+        running = {node: pid for node, pid in running.items() if node.running_pid() == pid}
+        if not running or time.monotonic() >= deadline:
+            return running
+        time.sleep(POLL_S)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
