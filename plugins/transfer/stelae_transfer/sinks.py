@@ -78,7 +78,8 @@ class JsonSink:
 
     def finish(self, error: str = "") -> None:
         """End the document, with the error if there was one."""
-        more = b',"error":' + msgspec.json.encode(error) if error else b""
+        text = error.encode("utf-8", "backslashreplace").decode()  # Of a file name that is not UTF-8, for one.
+        more = b',"error":' + msgspec.json.encode(text) if error else b""
         self._out.write(b"]" + more + b"}\n")
 
 

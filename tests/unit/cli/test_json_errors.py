@@ -19,6 +19,7 @@ from stelae.spi.errors import CallerError, RetryableError
 from stelae.wire.refusals import RemoteError
 from stelae_transfer.commands import run_scan
 from stelae_transfer.commands.row_output import Output
+from stelae_transfer.sinks import JsonSink
 from tests.unit.cli.test_commands import document, run
 
 ROWS = pa.record_batch({"id": pa.array([1, 2], pa.int64())})
@@ -71,6 +72,21 @@ def test_after_a_document_an_error_prints_no_second_one(monkeypatch: pytest.Monk
 def test_text_that_is_not_utf_8_is_escaped() -> None:
     found = document(run("cluster", "status", "/none/\udcff", "--json"))
     assert r"/none/\udcff" in found["error"]
+
+
+def test_a_result_with_a_file_name_that_is_not_utf_8_is_a_document(tmp_path: Path) -> None:
+    """It was a traceback, after the command had done its work."""
+    root = tmp_path / "n\udcff"
+    made = document(run("fs", "format", str(root), "--json"))
+    assert made["directory"] == rf"{tmp_path}/n\udcff"
+    found = document(run("fs", "dump", str(root), "--json"))["files"]
+    assert {entry["path"].partition(r"/n\udcff/")[2] for entry in found} >= {"instance", "clock"}
+
+
+def test_rows_that_fail_with_text_that_is_not_utf_8_are_a_document() -> None:
+    out = BytesIO()
+    JsonSink(out, ROWS.schema).finish("no file \udcff")
+    assert json.loads(out.getvalue()) == {"columns": ["id"], "rows": [], "error": r"no file \udcff"}
 
 
 @pytest.mark.parametrize("to_file", [False, True])

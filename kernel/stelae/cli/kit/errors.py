@@ -51,10 +51,8 @@ def _print_document(error: StelaeError, text: str) -> None:
     """Print an error as a JSON document. The reader may have closed the pipe."""
     from stelae.cli.kit.output import print_json
 
-    # A file name may have bytes that are not UTF-8, which JSON cannot hold.
-    shown = text.encode("utf-8", "backslashreplace").decode()
     try:
-        print_json({"code": getattr(error, "remote_code", error.code), "error": shown})
+        print_json({"code": getattr(error, "remote_code", error.code), "error": text})
     except BrokenPipeError:
         # Otherwise the interpreter would flush the rest at exit and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,14 +35,32 @@ def command_group(help_text: str) -> typer.Typer:
 
 
 def print_json(document: Any) -> None:
-    """Print one JSON document of dataclasses and plain values. Keys keep their order."""
+    """Print one JSON document of dataclasses and plain values. Keys keep their order. Bytes of a file name that are not
+    UTF-8 are escaped, because JSON cannot hold them."""
     import orjson
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-    text = orjson.dumps(document, option=options).decode()
+    try:
+        text = orjson.dumps(document, option=options).decode()
+    except orjson.JSONEncodeError:
+        text = orjson.dumps(_escaped(document), option=options).decode()
     DOCUMENT.printed = True
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def _escaped(document: Any) -> Any:
+    """Return a document whose texts are valid Unicode."""
+    import msgspec
+
+    def escaped(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode("utf-8", "backslashreplace").decode()
+        if isinstance(value, dict):
+            return {escaped(key): escaped(part) for key, part in value.items()}
+        return [escaped(part) for part in value] if isinstance(value, list | tuple) else value
+
+    return escaped(msgspec.to_builtins(document))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
