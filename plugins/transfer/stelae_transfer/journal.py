@@ -1,7 +1,7 @@
 """The journal of an import: its input and table, and the row up to which everything has been acknowledged.
 
 The journal is a file of JSON lines. The first line names the input, the table and the options that decide what the rows
-mean. Each further line is a position. An incomplete last line is ignored.
+mean. Each further line is a position. An incomplete last line is ignored, and removed before the next one is appended.
 
 Ordering and durability
     1. ``reserved`` is durable before a row up to it is sent. After a crash, the rows after ``acknowledged`` up to
@@ -16,12 +16,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, StorageError
 
 JOURNAL_VERSION = 1
 
@@ -34,7 +36,11 @@ class JournalInUse(CallerError, code="JOURNAL_IN_USE"):
 
 
 class BadJournal(CallerError, code="BAD_JOURNAL"):
-    """The file is not a journal, cannot be written, or belongs to another import."""
+    """The file is not a journal, cannot be opened, or belongs to another import."""
+
+
+class JournalFailed(StorageError, code="JOURNAL_FAILED"):
+    """The journal cannot be read or written: the disk is full or fails. The journal has its last durable position."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +79,16 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """An open journal, locked against other imports. :meth:`open` creates one."""
+    """An open journal, locked against other imports. :meth:`open` creates one.
+
+    Threads may share it. Records that an interrupted task has left in another thread end before the journal is closed.
+    """
 
     def __init__(self, path: Path, file: int, position: Position) -> None:
         self._path = path
         self._file = file
+        self._end_bytes = os.fstat(file).st_size  #: Length of the lines that are durable.
+        self._lock = threading.Lock()
         self.position = position
 
     @classmethod
@@ -91,7 +102,8 @@ class Journal:
 
         Raises:
             JournalInUse: another process has it open.
-            BadJournal: it cannot be written, or belongs to another import; with the differences.
+            BadJournal: it cannot be opened, or belongs to another import; with the differences.
+            JournalFailed: it cannot be read or written.
         """
         try:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -108,34 +120,58 @@ class Journal:
         except BlockingIOError as error:
             os.close(file)
             raise JournalInUse(f"another import is using {path}; wait for it, or choose another --journal") from error
+        except OSError as error:
+            os.close(file)
+            raise _failed(path, error) from error
         except BaseException:
             os.close(file)
             raise
 
     def _begin(self, subject: Subject) -> None:
-        os.ftruncate(self._file, 0)
-        os.lseek(self._file, 0, os.SEEK_SET)
+        self._end_bytes = 0
         self._append(msgspec.json.encode(subject))
         _sync_directory(self._path)
 
     def record(self, position: Position) -> None:
-        """Append a position. It is durable on return."""
-        self._append(msgspec.json.encode(position))
-        self.position = position
+        """Append a position. It is durable on return.
+
+        Raises:
+            JournalFailed: the position is not recorded. The journal is as before, and another position may be recorded.
+        """
+        with self._lock:
+            self._append(msgspec.json.encode(position))
+            self.position = position
 
     def _append(self, body: bytes) -> None:
-        os.lseek(self._file, 0, os.SEEK_END)
+        """Append a line behind the durable ones. If it fails, nothing of the line is left before the next one."""
+        if self._file < 0:
+            raise JournalFailed(f"the journal {self._path} is closed")
         data = body + b"\n"
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
+        try:
+            os.ftruncate(self._file, self._end_bytes)
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file, data[done:], self._end_bytes + done)
+            os.fsync(self._file)
+        except OSError as error:
+            with suppress(OSError):  # Otherwise the next append or the next open does it.
+                os.ftruncate(self._file, self._end_bytes)
+            raise _failed(self._path, error) from error
+        self._end_bytes += len(data)
 
     def close(self, *, done: bool) -> None:
         """Close the journal and release its lock. ``done``: the import is complete, so delete the journal."""
-        if done:
-            self._path.unlink(missing_ok=True)
-            _sync_directory(self._path)
-        os.close(self._file)
+        with self._lock:
+            try:
+                if done:
+                    self._path.unlink(missing_ok=True)
+                    _sync_directory(self._path)
+            except OSError as error:
+                fact = f"the import is complete, but its journal {self._path} cannot be deleted: {error.strerror}"
+                raise JournalFailed(f"{fact}; delete it") from error
+            finally:
+                os.close(self._file)
+                self._file = -1
 
 
 def digest_of(path: Path) -> tuple[int, str]:
@@ -157,13 +193,14 @@ def identity_of(path: Path) -> tuple[int, ...]:
 
 
 def _read(path: Path, file: int, subject: Subject, restart: bool) -> Position | None:
-    """Return the position at which an import stopped. ``None``: no row was sent, or ``restart`` is set."""
+    """Return the position at which an import stopped, and remove a torn last line.
+
+    ``None``: no row was sent, or ``restart`` is set."""
     size = os.fstat(file).st_size
     data = b""
     while len(data) < size and (more := os.pread(file, size - len(data), len(data))):
         data += more
-    complete = data[: data.rfind(b"\n") + 1]
-    lines = complete.splitlines()
+    lines = data.split(b"\n")[:-1]
     if not lines and _FIRST_BYTES.startswith(data[: len(_FIRST_BYTES)]):
         return None  # No row is sent before the first line is durable.
     try:
@@ -179,13 +216,14 @@ def _read(path: Path, file: int, subject: Subject, restart: bool) -> Position | 
         listed = "\n  ".join(different)
         fact = f"{path} is the journal of another import:\n  {listed}"
         raise BadJournal(f"{fact}\nfinish that import, start over with --restart, or choose another --journal")
-    if len(complete) < size:
-        os.ftruncate(file, len(complete))
+    whole_bytes = sum(len(line) + 1 for line in lines[: 1 + len(positions)])
+    if whole_bytes < size:
+        os.ftruncate(file, whole_bytes)
     return positions[-1] if positions else Position()
 
 
 def _positions(lines: Sequence[bytes]) -> list[Position]:
-    """Return the recorded positions. A last line that cannot be parsed is ignored: its write was not completed."""
+    """Return the recorded positions. A last line that cannot be parsed is left out: its write was not completed."""
     found = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -194,6 +232,12 @@ def _positions(lines: Sequence[bytes]) -> list[Position]:
             if number < len(lines):
                 raise
     return found
+
+
+def _failed(path: Path, error: OSError) -> JournalFailed:
+    fact = f"cannot write the journal {path}: {error.strerror or error}"
+    step = "make space or repair the disk, and run the same command again to resume after the last acknowledged row"
+    return JournalFailed(f"{fact}; {step}")
 
 
 def _sync_directory(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -65,9 +66,10 @@ class Rejects:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. All rows are durable before, or ``add`` has raised an error."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # It writes what is left in the buffer of an ``add`` that failed.
+                self._file.close()
 
     def _open(self) -> None:
         self._file = self.path.open("ab")
