@@ -15,7 +15,7 @@ from typing import Any
 
 from stelae.client.text_values import parse_text
 from stelae.spi.schema import Schema
-from stelae_transfer.files import UTF8_MARK, UTF16_MARKS, BrokenInput, NoInput, Stream
+from stelae_transfer.files import UTF8_MARK, BrokenInput, NoInput, Stream, check_utf8
 from stelae_transfer.inference import arrow_of_texts
 from stelae_transfer.row_chunks import CHUNK_ROWS_MAX, SAMPLE_ROWS, BadRow, RowChunk
 
@@ -151,9 +151,7 @@ class CsvReader:
         data = source.read(HEADER_BYTES_MAX)
         if source.error is not None and b"\n" not in data:
             raise BrokenInput(f"{self._path} cannot be read: {source.error}") from source.error
-        if data[:2] in UTF16_MARKS:
-            fact = f"{self._path} is UTF-16, and only UTF-8 can be read"
-            raise BrokenInput(f"{fact}; convert it with iconv -f UTF-16 -t UTF-8")
+        check_utf8(self._path, data)
         try:
             text = io.StringIO(data.decode("utf-8-sig", errors="surrogateescape"), newline="")
             names = next(csv.reader(text, delimiter=self._delimiter), [])

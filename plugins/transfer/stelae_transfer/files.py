@@ -97,6 +97,7 @@ class Stream:
     def __init__(self, path: Path, compression: str) -> None:
         import pyarrow as pa
 
+        self._path = path
         try:
             self.size_bytes = path.stat().st_size
             self._raw: Any = pa.OSFile(str(path), "rb")
@@ -111,6 +112,18 @@ class Stream:
             raise NoInput(f"{path} is an empty {compression} file: there is nothing to read")
         self.file: Any = pa.CompressedInputStream(self._raw, compression) if compression else self._raw
 
+    def read_begin(self) -> bytes:
+        """Return the first bytes of a text file without its UTF-8 mark: at most three, and none at the end of the file.
+
+        Raises:
+            BrokenInput: the file begins with a mark of UTF-16.
+        """
+        begin = b""
+        while len(begin) < len(UTF8_MARK) and (more := self.file.read(len(UTF8_MARK) - len(begin))):
+            begin += more
+        check_utf8(self._path, begin)
+        return begin.removeprefix(UTF8_MARK)
+
     def fraction_read(self, seen_bytes: int) -> float:
         """Return which fraction of the file ``seen_bytes`` decompressed bytes are, from 0 to 1.
 
@@ -122,6 +135,13 @@ class Stream:
         """Close the file. May be called more than once."""
         self.file.close()
         self._raw.close()
+
+
+def check_utf8(path: Path, begin: bytes) -> None:
+    """Raise ``BrokenInput`` if the first bytes of a text file are a mark of UTF-16."""
+    if begin[:2] in UTF16_MARKS:
+        fact = f"{path} is UTF-16, and only UTF-8 can be read"
+        raise BrokenInput(f"{fact}; convert it with iconv -f UTF-16 -t UTF-8")
 
 
 def _is_empty(path: Path, compression: str) -> bool:

@@ -131,8 +131,8 @@ class JsonReader:
         """Yield the lines that are not empty."""
         import pyarrow as pa
 
-        rest = b""
         try:
+            rest = stream.read_begin()
             while data := stream.file.read(_READ_BYTES):
                 *lines, rest = (rest + data).split(b"\n")
                 yield from (line for line in lines if line.strip())
@@ -142,8 +142,7 @@ class JsonReader:
                     )
         except (OSError, pa.ArrowException) as error:
             raise BrokenInput(f"the rest of {self._path} cannot be read: {error}") from error
-        if rest.strip():
-            yield rest
+        yield from (line for line in rest.split(b"\n") if line.strip())
 
 
 class _LineParser:
