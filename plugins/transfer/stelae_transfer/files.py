@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ class UnknownFormat(CallerError, code="UNKNOWN_FORMAT"):
 
 
 class NoInput(CallerError, code="NO_INPUT"):
-    """The input file does not exist, cannot be opened, or is empty."""
+    """The input file does not exist, cannot be opened, is a pipe, or is empty."""
 
 
 class BrokenInput(CallerError, code="BROKEN_INPUT"):
@@ -91,13 +92,14 @@ class Stream:
     """The decompressed bytes of a file, with the reading progress.
 
     Raises:
-        NoInput: the file does not exist, cannot be opened, or is empty.
+        NoInput: the file does not exist, cannot be opened, is a pipe, or is empty.
     """
 
     def __init__(self, path: Path, compression: str) -> None:
         import pyarrow as pa
 
         self._path = path
+        refuse_pipe(path)
         try:
             self.size_bytes = path.stat().st_size
             self._raw: Any = pa.OSFile(str(path), "rb")
@@ -135,6 +137,21 @@ class Stream:
         """Close the file. May be called more than once."""
         self.file.close()
         self._raw.close()
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise ``NoInput`` if a file is a pipe, a device or standard input. A missing file is reported when it is opened.
+
+    An import reads its file for the digest, for the types and for the rows, and a repeated import reads it again."""
+    step = "an import reads its file several times; write the rows to a regular file first, and import that file"
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        if str(path) == "-":
+            raise NoInput(f"standard input cannot be imported, because {step}") from None
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise NoInput(f"{path} is not a regular file, and {step}")
 
 
 def check_utf8(path: Path, begin: bytes) -> None:

@@ -24,7 +24,7 @@ def open_reader(
         late: what to do with members of JSON lines that the first rows do not have.
 
     Raises:
-        NoInput: the file does not exist, cannot be opened or is empty.
+        NoInput: the file does not exist, cannot be opened, is a pipe, or is empty.
         BrokenInput: the file does not have this format.
         CallerError: the delimiter is not one character.
     """

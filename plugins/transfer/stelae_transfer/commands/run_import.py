@@ -36,7 +36,7 @@ from stelae_transfer.design import (
     type_remarks,
 )
 from stelae_transfer.dry_run import check_chunk
-from stelae_transfer.files import FileFormat, Format, file_format
+from stelae_transfer.files import FileFormat, Format, file_format, refuse_pipe
 from stelae_transfer.inference import nearest_type, repeated_keys, unique_columns, unique_key
 from stelae_transfer.journal import Journal, Position, Subject, digest_of, identity_of
 from stelae_transfer.loading import ImportStopped, Loader
@@ -269,6 +269,7 @@ def _dry_run(options: ImportOptions, source: _InputFile, name: str, schema: Sche
 
 
 def _inspect(options: ImportOptions) -> _InputFile:
+    refuse_pipe(options.file)
     kind = file_format(options.file, options.form)
     reader, identity = _open(options, kind), identity_of(options.file)
     try:
