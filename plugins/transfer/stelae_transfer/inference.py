@@ -17,7 +17,8 @@ KEY_COLUMNS_MAX = 4
 _FIGURE = re.compile(r"\s*[+-]?\.?\d")
 """Matches the beginning of a number, a date or a time."""
 
-_LEADING_ZERO = re.compile(r"^[+-]?0\d")
+_LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
+"""Matches the beginning of digits with a leading zero. Spaces before a number are ignored when it is parsed."""
 
 
 def arrow_of_texts(texts: Iterable[str | None]) -> Any:
