@@ -294,10 +294,14 @@ def _inspect(options: ImportOptions) -> _InputFile:
 
 
 def _open(options: ImportOptions, kind: FileFormat) -> RowChunkReader:
-    chosen = bool(options.columns) or MODES[options.mode] in _KEY_ONLY
-    late = LateColumns.SKIP_UNKNOWN if options.skip_unknown else LateColumns.LOAD
-    late = LateColumns.SKIP if chosen else late
+    late = _late_columns(options)
     return open_reader(options.file, kind, delimiter=options.delimiter, null=options.null, late=late)
+
+
+def _late_columns(options: ImportOptions) -> LateColumns:
+    if options.columns or MODES[options.mode] in _KEY_ONLY:
+        return LateColumns.SKIP
+    return LateColumns.SKIP_UNKNOWN if options.skip_unknown else LateColumns.LOAD
 
 
 def _design(options: ImportOptions, source: _InputFile, name: str) -> Design:
@@ -402,6 +406,7 @@ def _subject(options: ImportOptions, source: _InputFile, name: str, columns: Seq
         "mode": options.mode,
         "columns": tuple(columns),
         "reading": (str(source.kind.format), source.kind.compression, options.delimiter, options.null),
+        "late_members": str(_late_columns(options)) if source.kind.format is Format.JSONL else "",
     }
 
 
