@@ -37,6 +37,8 @@ class Rejects:
         self._file: Any = None
         try:
             known_bytes = path.stat().st_size if path.exists() else 0
+            if path.exists() and not path.is_file():
+                raise RejectsFailed(f"{path} is not a regular file; choose another file with --bad-rows")
             if known_bytes and not _is_bad_rows_file(path):
                 raise RejectsFailed(f"{path} exists and is not a file of bad rows; choose another file with --bad-rows")
             if known_bytes < size_bytes:
