@@ -158,4 +158,7 @@ def test_wrong_arguments_are_refused_with_the_right_usage(
     assert run(monkeypatch, *arguments) == 2
     printed = capsys.readouterr()
     assert told in printed.err
-    assert printed.out == ""
+    if "--json" in arguments:
+        assert told in json.loads(printed.out)["error"]
+    else:
+        assert printed.out == ""
