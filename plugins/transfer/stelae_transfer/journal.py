@@ -53,7 +53,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     columns: tuple[str, ...]
     reading: tuple[str, ...]  #: Format, compression, delimiter, text that means null.
-    late_members: str = ""  #: What happens to members that only later rows of JSON lines have. Empty: not recorded.
+    late_members: str  #: What happens to members that only later rows of JSON lines have; empty: another format.
     version: int = JOURNAL_VERSION
 
     def differences(self, other: Subject) -> list[str]:
@@ -61,7 +61,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         found = []
         for name, what in _NAMES.items():
             recorded, requested = getattr(self, name), getattr(other, name)
-            if recorded != requested and (recorded or name != "late_members"):
+            if recorded != requested:
                 found.append(f"{what}: the journal has {_shown(recorded)}, this import has {_shown(requested)}")
         if not {*self.members} & {*other.members}:
             found.append("the table: the journal has none of its tablets or nodes")

@@ -20,6 +20,7 @@ SUBJECT = Subject(
     mode="upsert",
     columns=("id",),
     reading=("csv", "", "", ""),
+    late_members="",
 )
 POSITIONS = [Position(acknowledged=n * 100, reserved=n * 100 + 500, written=n * 100) for n in range(1, 4)]
 

@@ -23,7 +23,14 @@ from stelae_transfer.row_chunks import BadRow, RowChunk
 from tests.unit.client.tablets import PAGE_ROWS, MemoryTable, one_column
 
 SUBJECT = Subject(
-    input_bytes=1, input_digest="d", table="readings", members=("a",), mode="", columns=("id",), reading=()
+    input_bytes=1,
+    input_digest="d",
+    table="readings",
+    members=("a",),
+    mode="",
+    columns=("id",),
+    reading=(),
+    late_members="",
 )
 SCHEMA = one_column("value", "int64")
 

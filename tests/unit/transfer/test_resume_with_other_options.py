@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from stelae_transfer.journal import BadJournal, Journal
+from stelae_transfer.journal import BadJournal
 from stelae_transfer.loading import ImportStopped
 from tests.unit.transfer.test_import_of_changing_file import Imports
-from tests.unit.transfer.test_journal import SUBJECT, reopened
 
 ALL = ("--columns", "id,value")
 
@@ -63,13 +61,3 @@ def test_options_that_change_nothing_in_a_csv_do_not_matter(
     path = tmp_path / "a.csv"
     path.write_text("id,value\n1,one\n")
     assert "1 row written" in resumed(monkeypatch, path, (), second).stdout
-
-
-def test_a_journal_that_does_not_have_the_rule_is_resumed(tmp_path: Path) -> None:
-    """An earlier version wrote it."""
-    path = tmp_path / "j"
-    Journal.open(path, SUBJECT).close(done=False)
-    fields = msgspec.json.decode(path.read_bytes())
-    fields.pop("late_members", None)
-    path.write_bytes(msgspec.json.encode(fields) + b"\n")
-    assert reopened(path, msgspec.structs.replace(SUBJECT, late_members="load")).acknowledged == 0

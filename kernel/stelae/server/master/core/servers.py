@@ -45,7 +45,7 @@ class Server:
         self.location = ""
         self.free_bytes = 0
         self.load_ops_per_s = 0.0
-        self.masters: OpId | None = None  #: The newest config of the masters that it knows; ``None``: its file.
+        self.masters: OpId | None = None  #: The config of the masters that it has stored; ``None``: its file.
         self.complete = False  #: Whether ``replicas`` has all replicas of the server.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
