@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
-from stelae.partition.partitioning import Partitioning
-from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.actions import (
     AlterSchema,
     ChangeConfig,
@@ -24,15 +19,12 @@ from stelae.protocol.actions import (
 from stelae.protocol.catalog_names import ServerMode, TabletState
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
-from stelae.rows.batch_building import build_batch
 from stelae.server.master.core import policy_guards
 from stelae.server.master.core.events import AskPolicy
-from stelae.server.master.core.records import TabletRecord
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
-from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
-from stelae.spi.schema import Schema
+from stelae.spi.policy import Action, ActionKind, NodeHealth
 from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, create, full, only, sent, status
 from tests.unit.master.planned import FIFTH, FOURTH, LEADER, SECOND, THIRD, Planner, config_of, report, the_tablet
 
@@ -61,129 +53,6 @@ def test_the_first_leader_puts_the_cluster_on_record_and_no_other_does(company: 
 
 
 # -- creation ----------------------------------------------------------------------------------------
-
-
-def test_a_new_tablet_is_placed_at_once_and_its_members_are_asked_to_create_it() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=1))
-    created = sent(company.commit(), CreateReplica)
-    assert [action.node_id for action in created] == [LEADER, SECOND, THIRD]
-    assert {t.state for t in company.core.catalog.tablets.values()} == {TabletState.CREATING}
-
-
-def test_members_are_told_which_rows_are_the_tablets() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=3))
-    created = {action.tablet_id: action for action in sent(company.commit(), CreateReplica)}
-    (table,) = company.core.catalog.tables.values()
-    schema = Schema.from_bytes(table.schema)
-    partitioning = Partitioning(schema, table.partitioning)
-    rows = build_batch(schema.layout, [(f"key {n}", n) for n in range(30)])
-    taken = []
-    for action in created.values():
-        outside = TabletPartition(schema, action.scheme, action.partition.buckets).outside(rows)
-        taken.append([place for place in range(30) if place not in outside])
-    assert sorted(taken) == sorted(share.positions for share in partitioning.split(rows))
-
-
-def test_who_does_not_report_a_new_replica_is_nudged_and_others_are_not() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=1))
-    company.commit()
-    (tablet,) = company.core.catalog.tablets.values()
-    company.heartbeat(
-        LEADER, changes(msgspec.structs.replace(status(tablet.tablet_id, tablet.config), config=tablet.config))
-    )
-    nudged = sent(company.pass_ms(SETTINGS.action_retry_ms), CreateReplica)
-    assert [action.node_id for action in nudged] == [SECOND, THIRD]
-
-
-def test_a_tablet_without_a_leader_in_time_is_replaced_in_one_batch_and_its_replicas_deleted() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=1))
-    company.commit()
-    (old,) = company.core.catalog.tablets.values()
-    for server in SERVERS[:3]:
-        company.heartbeat(server, full())
-    company.now_us += SETTINGS.create_timeout_ms * 1000
-    for server in SERVERS[:3]:
-        company.heartbeat(server, full(upto=2))
-    company.pass_ms(SETTINGS.scan_interval_ms)
-    effects = company.commit()
-    tablets = company.core.catalog.tablets
-    assert tablets[old.tablet_id].state is TabletState.REPLACED
-    new_id = tablets[old.tablet_id].replaced_by
-    assert new_id is not None and tablets[new_id].state is TabletState.CREATING
-    assert {a.tablet_id for a in sent(effects, CreateReplica)} == {new_id}
-    late = status(old.tablet_id, old.config, leads=True)
-    company.effects.clear()
-    company.heartbeat(LEADER, changes(late, since=2, upto=3))
-    assert sent(company.effects, DeleteReplica) != []
-    assert company.core.catalog.tablets[old.tablet_id].state is TabletState.REPLACED
-
-
-def test_a_tablet_whose_members_all_have_it_gets_longer_for_its_election_and_each_successor_twice_as_long() -> None:
-    """A cluster that is too busy for an election is busier with another tablet, which needs one too."""
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=1))
-    company.commit()
-    waited_ms = []
-    for _ in range(3):
-        (tablet,) = passing(company, lambda t: t.state is TabletState.CREATING)
-        for server in SERVERS[:3]:
-            begun = msgspec.structs.replace(status(tablet.tablet_id, tablet.config), config=tablet.config)
-            company.heartbeat(server, full(begun))
-        begun_us = company.now_us
-        passing(company, lambda t, old=tablet.tablet_id: t.tablet_id == old and t.state is TabletState.REPLACED)
-        waited_ms.append((company.now_us - begun_us) // 1000)
-    for waited, factor in zip(waited_ms, (4, 8, 16), strict=True):
-        late_ms = waited - factor * SETTINGS.create_timeout_ms
-        assert 0 <= late_ms <= 2 * SETTINGS.scan_interval_ms + 1000, waited_ms
-
-
-def passing(company: Company, wanted: Callable[[TabletRecord], bool]) -> list[TabletRecord]:
-    """Let time pass, all servers being heard of, until there are tablets as wanted."""
-    for _ in range(10_000):
-        if found := [tablet for tablet in company.core.catalog.tablets.values() if wanted(tablet)]:
-            return found
-        for server in SERVERS[:3]:
-            company.heartbeat(server)
-        company.pass_ms(100)
-        company.commit()
-    return pytest.fail("it never came to that")
-
-
-def test_a_policy_that_names_one_member_at_a_time_is_asked_until_there_are_enough() -> None:
-    def one_by_one(snapshot: PolicySnapshot, rng: random.Random) -> tuple[Action, ...]:
-        found = []
-        for tablet in snapshot.tablets.values():
-            members = {replica.node_id for replica in tablet.replicas}
-            free = [n for n in sorted(snapshot.nodes) if n not in members]
-            kind = ActionKind.ADD if members else ActionKind.PLACE
-            if len(members) < tablet.replication_factor and free:
-                found.append(
-                    Action(kind=kind, tablet_id=tablet.tablet_id, node_id=free[0], cas=tablet.config_op_id, reason="")
-                )
-        return tuple(found)
-
-    company = Company(planner=one_by_one)
-    company.lead(1)
-    company.hear()
-    company.ask(create())
-    assert len(sent(company.commit(), CreateReplica)) == 6
-
-
-# -- reports (behaviour M4) --------------------------------------------------------------------------
 
 
 def test_a_tablet_that_is_not_on_record_is_counted_and_left_alone(company: Company) -> None:

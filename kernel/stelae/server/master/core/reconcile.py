@@ -149,7 +149,8 @@ def _live_tablet(view: ClusterView, table: TableRecord, tablet: TabletRecord, pl
 def _creating(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan: ReconcilePlan) -> None:
     """If a leader has reported, set the tablet RUNNING.
 
-    After the timeout, replace it. Otherwise ask members without a replica again to create one."""
+    After the timeout, replace it. Otherwise ask members without a replica again to create one. A new leader first hears
+    whether the tablet has elected a leader meanwhile."""
     assert tablet.config is not None
     newest = _newest_config(view, tablet)
     if newest.op_id > ZERO or view.leader_of(tablet.tablet_id) is not None:
@@ -157,10 +158,18 @@ def _creating(view: ClusterView, table: TableRecord, tablet: TabletRecord, plan:
         plan.change_tablet(msgspec.structs.replace(moved, config=newest, begun=_begun(view, tablet)))
     elif table.state is TableState.SOFT_DELETED:
         return
-    elif view.wall_us - tablet.since_us > _patience_us(view, tablet, tablet.config):
+    elif view.wall_us - tablet.since_us > _patience_us(view, tablet, tablet.config) and _have_told(view, tablet.config):
         plan.change_tablet(*_replaced(view, tablet))
     else:
         plan.actions += _creations(view, table, tablet, tablet.config)
+
+
+def _have_told(view: ClusterView, config: TabletConfig) -> bool:
+    """Return whether the servers of all members have sent a full report, except those that are not heard any more."""
+    servers = [view.servers.get(member.node_id) for member in config.members]
+    untold = [server.node_id for server in servers if server is not None and not server.complete]
+    heard = view.servers.is_warm(view.now_us) or all(server is not None for server in servers)
+    return heard and not any(view.servers.liveness(node, view.now_us) is Liveness.LIVE for node in untold)
 
 
 def _patience_us(view: ClusterView, tablet: TabletRecord, config: TabletConfig) -> int:
