@@ -73,12 +73,17 @@ def error_fields(error: StelaeError) -> dict[str, Scalar]:
     fields: dict[str, Scalar] = {}
     for name, value in vars(error).items():
         if isinstance(value, str):
-            fields[name] = value[:TEXT_LENGTH_MAX]
+            fields[name] = _sent(value)
         elif value is None or (isinstance(value, int | float) and abs(value) <= INTEGER_MAX):
             fields[name] = value
     fields["code"] = getattr(error, "remote_code", error.code)
-    fields["text"] = str(error)[:TEXT_LENGTH_MAX]
+    fields["text"] = _sent(str(error))
     return fields
+
+
+def _sent(text: str) -> str:
+    """Return the start of a text as UTF-8 can carry it: the name of a file can have bytes that are none."""
+    return text[:TEXT_LENGTH_MAX].encode(errors="backslashreplace").decode()[:TEXT_LENGTH_MAX]
 
 
 def error_of(fields: Fields | None) -> StelaeError:

@@ -72,6 +72,12 @@ def test_a_long_story_is_cut_before_it_travels() -> None:
     assert len(str(fields["text"])) == refusals.TEXT_LENGTH_MAX
 
 
+def test_a_text_with_the_bytes_of_a_file_s_name_arrives_although_they_are_no_utf_8() -> None:
+    """Encoding it failed, and the caller waited for an answer until its deadline."""
+    came = there_and_back(errors.Corrupt("bad block", path="wals/\udcff" + "\udcfe" * 2000, offset=0))
+    assert "wals/\\udcff" in str(came)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
