@@ -1,7 +1,11 @@
-"""Checks the health of a cluster: asks every master, tablet server and replica, and reports the problems."""
+"""Checks the health of a cluster: asks every master, tablet server and replica, and reports the problems.
+
+The nodes answer one after the other. If a leader changes between two answers, they contradict each other although the
+cluster is well, so they are asked again before that is reported."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -13,10 +17,17 @@ from stelae.check.replica_checksums import Comparison, compare
 from stelae.check.setting_differences import Difference, Severity, differences, versions
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
+from stelae.client.counted import counted
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.node_messages import QuarantineInfo
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig
+
+LOOKS_MAX = 3
+"""How often the nodes are asked at most while their answers contradict each other. The last answers count."""
+
+PAUSE_S = 1.0
+"""Seconds between two of these looks: an election, and the news of a config on its way to the masters, take less."""
 
 
 class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +90,20 @@ async def check(
         NoTable: one of ``tables`` does not exist.
     """
     state = await collect_state(connection, catalog, tables=tables, timeout_s=timeout_s, progress=progress)
+    for _ in range(LOOKS_MAX - 1):
+        if not (count := _contradictions(state)):
+            break
+        progress(f"asking again: the answers about {counted(count, 'tablet')} contradict each other")
+        await asyncio.sleep(PAUSE_S)
+        state = await collect_state(connection, catalog, tables=tables, timeout_s=timeout_s, progress=progress)
     return await judge(connection, state, checksums=checksums, progress=progress)
+
+
+def _contradictions(state: ClusterState) -> int:
+    """Return how many tablets may seem ill only because their members answered at different moments."""
+    tablets = [tablet for table in state.tables for tablet in table_health(table, state.nodes).tablets]
+    tablets.append(tablet_health(SYSTEM_TABLET, state.masters, state.nodes))
+    return sum(tablet.contradictory for tablet in tablets)
 
 
 async def judge(

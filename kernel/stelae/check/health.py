@@ -105,6 +105,16 @@ class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
     #: How many more voters may fail until no majority is left; negative if there is none now.
     losses_survived: int = 0
 
+    @property
+    def contradictory(self) -> bool:
+        """Whether the answers contradict each other, or no leader is named although a majority of the voters runs.
+
+        Both also happen while nothing is wrong: if a leader or a config changes between two answers."""
+        voters = [replica for replica in self.replicas if replica.votes]
+        majority_runs = sum(not replica.problem for replica in voters) > len(voters) // 2
+        leaderless = self.verdict is TabletVerdict.UNAVAILABLE and majority_runs
+        return leaderless or self.verdict is TabletVerdict.CONSENSUS_MISMATCH
+
 
 class TableHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The health of one table and its tablets."""

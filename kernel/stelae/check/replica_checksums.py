@@ -16,11 +16,13 @@ from stelae.client.connection import Connection
 from stelae.protocol.tablet_messages import Checksum
 from stelae.spi.errors import NoRows, RetryableError, StelaeError
 
-ROUNDS = 20
-"""How often a replica is asked that has not applied enough yet."""
+PATIENCE_S = 2.0
+"""Seconds after which a replica that has not applied enough is not asked again. A follower lags by a heartbeat at most.
+
+A node that hangs costs one request, which has a deadline of its own."""
 
 PAUSE_S = 0.1
-"""Seconds between two of these requests. A follower lags by one heartbeat at most."""
+"""Seconds between two of these requests."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,18 +67,19 @@ async def _all_at_one_time(
 async def _ask(
     connection: Connection, tablet: TabletHealth, replica: ReplicaHealth, at: int | None
 ) -> Checksum | str | None:
-    """Return the checksum of a replica as of a time, or the reason why it returned none in ``ROUNDS`` requests.
+    """Return the checksum of a replica as of a time, or the reason why it returned none within ``PATIENCE_S``.
 
     ``None``: it has no rows to compare, because it is a witness."""
-    problem: StelaeError | None = None
-    for _ in range(ROUNDS):
+    clock = asyncio.get_running_loop().time
+    patience_until_s = clock() + PATIENCE_S
+    while True:
         try:
             return await connection.checksum(replica.node_id, tablet.tablet_id, at=at)
         except NoRows:
             return None
         except RetryableError as error:
-            problem = error
+            if clock() >= patience_until_s:
+                return str(error)
         except StelaeError as error:
             return str(error)
         await asyncio.sleep(PAUSE_S)
-    return str(problem)

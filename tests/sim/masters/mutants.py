@@ -82,7 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.reconcile:_replaced",
         replacement=mutations.replace_beside_the_old,
         invariant="never_half_visible",
-        seed=36,
+        seed=80,
     ),
     Mutant(
         name="reconciler: tablets without a record are deleted",

@@ -52,9 +52,13 @@ def compared(replicas: Replicas, **problems: str) -> Comparison:
     return asyncio.run(compare(cast(Connection, replicas), tablet))
 
 
+PATIENCE_S = 0.05
+
+
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_checksums, "PAUSE_S", 0)
+    monkeypatch.setattr(replica_checksums, "PATIENCE_S", PATIENCE_S)
 
 
 def test_equal_rows_have_one_checksum_at_the_time_of_the_leader() -> None:
@@ -84,6 +88,20 @@ def test_those_that_were_compared_may_differ_beside_one_that_was_not() -> None:
 def test_a_follower_that_lags_is_asked_again_until_it_has_applied_enough() -> None:
     late = Unavailable("ask again")
     assert compared(Replicas(a="1-1", b="1-1", c=[late, late, "1-1"])) == Comparison(checksum="1-1")
+
+
+def test_a_node_that_hangs_is_asked_once() -> None:
+    """It was asked twenty times for each tablet, each time until the deadline of the request."""
+
+    class Hanging(Replicas):
+        async def checksum(self, node: NodeId, tablet_id: TabletId, *, at: int | None = None) -> Checksum:
+            if node == C:
+                await asyncio.sleep(PATIENCE_S)
+            return await super().checksum(node, tablet_id, at=at)
+
+    replicas = Hanging(a="1-1", b="1-1", c=Unavailable("no answer"))
+    assert compared(replicas) == Comparison(not_compared=("c:1: no answer",))
+    assert [name for name, _ in replicas.asked].count("c") == 1
 
 
 def test_a_leader_that_says_nothing_leaves_the_others_to_be_compared() -> None:
