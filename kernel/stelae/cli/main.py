@@ -18,7 +18,7 @@ import typer
 from stelae import __version__
 from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report, report_file_error
 from stelae.cli.kit.json_document import DOCUMENT
-from stelae.cli.kit.output import note
+from stelae.cli.kit.output import flushed_output, note
 from stelae.spi.errors import PluginError, StelaeError
 
 MODULES: dict[str, str] = {
@@ -105,7 +105,8 @@ def main() -> None:
     DOCUMENT.begin(asked=False)
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
-        build_app(command, with_plugins="--version" not in sys.argv)()
+        with flushed_output():
+            build_app(command, with_plugins="--version" not in sys.argv)()
     except StelaeError as error:
         sys.exit(report(error))
     except OSError as error:

@@ -273,10 +273,15 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _write(directory: Path, found: Mapping[str, Any]) -> None:
-    """Replace the cluster file. After an error, and for a command that reads meanwhile, the old file is whole."""
+    """Replace the cluster file. After an error, and for a command that reads meanwhile, the old file is whole.
+
+    The contents are synced before the file has its name: otherwise a loss of power could leave it empty."""
     path = directory / CLUSTER_FILE
     temporary = path.with_name(f".{CLUSTER_FILE}.tmp")
-    temporary.write_text(json.dumps(found, indent=2) + "\n")
+    with temporary.open("w") as file:
+        file.write(json.dumps(found, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
 
 

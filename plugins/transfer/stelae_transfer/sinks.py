@@ -7,6 +7,7 @@ from typing import IO, Any, Protocol
 
 import msgspec
 
+from stelae.cli.kit.errors import code_of
 from stelae_transfer.files import Format
 from stelae_transfer.table_text import FIRST_ROWS, TableText, footer, lines
 from stelae_transfer.value_text import cell_text, json_value
@@ -19,7 +20,7 @@ class Sink(Protocol):
         """Write one ``pyarrow.RecordBatch``."""
         ...
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output. With an error, the output is incomplete. The byte stream stays open."""
         ...
 
@@ -38,7 +39,7 @@ class CsvSink:
         """Write one batch."""
         self._writer.write_batch(as_text(batch, self._schema))
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output."""
         self._writer.close()
 
@@ -55,7 +56,7 @@ class TextSink:
         for row in rows_of(batch):
             self._line(["" if value is None else _one_line(value) for value in row])
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output."""
 
     def _line(self, cells: Sequence[str]) -> None:
@@ -63,7 +64,7 @@ class TextSink:
 
 
 class JsonSink:
-    """Writes one JSON document with ``columns`` and ``rows``, and with ``error`` if the output is incomplete."""
+    """Writes one JSON document with ``columns`` and ``rows``, and with ``code`` and ``error`` if it is incomplete."""
 
     def __init__(self, out: IO[bytes], schema: Any) -> None:
         self._out = out
@@ -76,11 +77,15 @@ class JsonSink:
             self._out.write(self._between + msgspec.json.encode([json_value(value) for value in row]))
             self._between = b",\n"
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the document, with the error if there was one."""
-        text = error.encode("utf-8", "backslashreplace").decode()  # Of a file name that is not UTF-8, for one.
-        more = b',"error":' + msgspec.json.encode(text) if error else b""
-        self._out.write(b"]" + more + b"}\n")
+        if error is None:
+            self._out.write(b"]}\n")
+            return
+        text = str(error) or code_of(error)
+        sendable = text.encode("utf-8", "backslashreplace").decode()  # Of a file name that is not UTF-8, for one.
+        code = msgspec.json.encode(code_of(error))
+        self._out.write(b'],"code":' + code + b',"error":' + msgspec.json.encode(sendable) + b"}\n")
 
 
 class JsonLinesSink:
@@ -95,7 +100,7 @@ class JsonLinesSink:
         for row in rows_of(batch):
             self._out.write(msgspec.json.encode({n: json_value(v) for n, v in zip(names, row, strict=True)}) + b"\n")
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output."""
 
 
@@ -111,9 +116,9 @@ class ParquetSink:
         """Write one batch."""
         self._writer.write_batch(batch)
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output."""
-        if not error:
+        if error is None:
             self._writer.close()
 
 
@@ -129,9 +134,9 @@ class ArrowSink:
         """Write one batch."""
         self._writer.write_batch(batch)
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the stream. After an error it has no end marker."""
-        if not error:
+        if error is None:
             self._writer.close()
 
 
@@ -156,7 +161,7 @@ class TableSink:
         if self._text is not None or len(self._waiting) >= FIRST_ROWS:
             self._show()
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """Write the remaining rows, and a line with the columns that do not fit."""
         self._show()
         if self._text is not None and self._text.left_out:
@@ -192,7 +197,7 @@ class LinesSink:
             for line in lines(self._names, row, self._width):
                 self._out.write(line.encode(errors="replace") + b"\n")
 
-    def finish(self, error: str = "") -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """End the output."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,15 @@ def test_an_error_without_a_path_keeps_its_traceback(monkeypatch: pytest.MonkeyP
     raises(monkeypatch, error)
     with pytest.raises(OSError, match=r"error|Too many"):
         run("cluster", "status", "x")
+
+
+@pytest.mark.parametrize("words", [("plugins", "list"), ("plugins", "list", "--json"), ("--help",)], ids=" ".join)
+def test_standard_output_that_cannot_be_written_is_one_line_and_a_failure(words: tuple[str, ...]) -> None:
+    """The interpreter reported it after the command had ended, with exit code 120."""
+    command = [sys.executable, "-m", "stelae.cli.main", *words]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment
+        )
+    assert (done.returncode, done.stderr) == (1, f"error: standard output: {os.strerror(errno.ENOSPC)}\n")

@@ -85,8 +85,13 @@ def test_a_result_with_a_file_name_that_is_not_utf_8_is_a_document(tmp_path: Pat
 
 def test_rows_that_fail_with_text_that_is_not_utf_8_are_a_document() -> None:
     out = BytesIO()
-    JsonSink(out, ROWS.schema).finish("no file \udcff")
-    assert json.loads(out.getvalue()) == {"columns": ["id"], "rows": [], "error": r"no file \udcff"}
+    JsonSink(out, ROWS.schema).finish(CallerError("no file \udcff"))
+    assert json.loads(out.getvalue()) == {
+        "columns": ["id"],
+        "rows": [],
+        "code": "BAD_REQUEST",
+        "error": r"no file \udcff",
+    }
 
 
 @pytest.mark.parametrize("to_file", [False, True])
@@ -104,8 +109,9 @@ def test_rows_that_fail_are_one_document_too(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(SystemExit):
         main()
     sys.stdout.flush()
-    rows = {"columns": ["id"], "rows": [[1], [2]], "error": "a tablet is gone"}
-    assert json.loads(out.getvalue()) == ({"code": "BAD_REQUEST", "error": "a tablet is gone"} if to_file else rows)
+    error = {"code": "BAD_REQUEST", "error": "a tablet is gone"}
+    rows = {} if to_file else {"columns": ["id"], "rows": [[1], [2]]}
+    assert json.loads(out.getvalue()) == rows | error
 
 
 def test_a_reader_that_is_gone_costs_no_traceback() -> None:

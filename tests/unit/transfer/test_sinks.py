@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.spi.errors import Unavailable
 from stelae.spi.rows import RowBatch
 from stelae_transfer.files import FileFormat, Format
 from stelae_transfer.readers import open_reader
@@ -96,14 +98,24 @@ def test_every_value_of_every_type_comes_back_from_every_format(tmp_path: Path, 
     assert list(map(repr, found)) == list(map(repr, ROWS))  # as text, in which NaN equals NaN
 
 
-def test_json_is_one_document_also_when_it_breaks_off() -> None:
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (Unavailable("no replica could serve"), "UNAVAILABLE", "no replica could serve"),
+        (OSError(28, "No space left on device"), "STORAGE", "[Errno 28] No space left on device"),
+        (asyncio.CancelledError(), "INTERRUPTED", "INTERRUPTED"),
+        (ZeroDivisionError("division by zero"), "INTERNAL", "division by zero"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_json_is_one_document_also_when_it_breaks_off(error: BaseException, code: str, text: str) -> None:
     out = io.BytesIO()
     sink = JsonSink(out, SCHEMA.layout.arrow)
     sink.write(batch())
-    sink.finish("no replica could serve")
+    sink.finish(error)
     document = msgspec.json.decode(out.getvalue())
     assert document["columns"][0] == "id" and len(document["rows"]) == 5
-    assert document["error"] == "no replica could serve"
+    assert (document["code"], document["error"]) == (code, text)
     assert document["rows"][3][4:6] == ["Infinity", "-Infinity"] and document["rows"][4][4] == "NaN"
 
 

@@ -23,6 +23,16 @@ def exit_code(error: StelaeError) -> int:
     return EXIT_MISUSED if isinstance(error, ConfigError | PluginError | CallerError) else 1
 
 
+def code_of(error: BaseException) -> str:
+    """Return the code of an error in a JSON document: of a peer's error the peer's code."""
+    if isinstance(error, StelaeError):
+        return str(getattr(error, "remote_code", error.code))
+    if isinstance(error, OSError):
+        return StorageError.code
+    interrupted = isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError"  # Of asyncio.
+    return "INTERRUPTED" if interrupted else "INTERNAL"
+
+
 def report(error: StelaeError) -> int:
     """Print an error on standard error and return the exit code.
 
@@ -48,14 +58,13 @@ def report_file_error(error: OSError) -> int:
 
 
 def _print_document(error: StelaeError, text: str) -> None:
-    """Print an error as a JSON document. The reader may have closed the pipe."""
-    from stelae.cli.kit.output import print_json
+    """Print an error as a JSON document. The reader may have closed the pipe, or the disk be full."""
+    from stelae.cli.kit.output import drop_output, print_json
 
     try:
-        print_json({"code": getattr(error, "remote_code", error.code), "error": text})
-    except BrokenPipeError:
-        # Otherwise the interpreter would flush the rest at exit and report an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_json({"code": code_of(error), "error": text})
+    except OSError:
+        drop_output()
 
 
 def _hint(error: StelaeError) -> str:

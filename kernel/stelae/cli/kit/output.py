@@ -4,8 +4,10 @@ With ``--json`` a command prints exactly one document, also when it reports a fa
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import typer
@@ -70,6 +72,33 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     for row in cells:
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         print("  ".join(padded).rstrip())
+
+
+@contextmanager
+def flushed_output() -> Iterator[None]:
+    """Flush standard output at the end, also after an error, so that the command knows of what could not be written.
+
+    The interpreter flushes at its exit, too late for a message and an exit code of ours. A reader that closed the pipe
+    has seen enough.
+
+    Raises:
+        OSError: standard output could not be written; it is named as the file. The rest of it is dropped."""
+    try:
+        yield
+    finally:
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            drop_output()
+        except OSError as error:
+            drop_output()
+            raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def drop_output() -> None:
+    """Let nothing more reach standard output. Otherwise the interpreter would flush the rest and report an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def note(text: str) -> None:

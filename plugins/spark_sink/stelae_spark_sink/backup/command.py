@@ -9,7 +9,7 @@ import typer
 
 from stelae.cli.kit.connection import ConnectOption, DirOption
 from stelae.cli.kit.errors import EXIT_INTERRUPTED, report, report_file_error
-from stelae.cli.kit.output import JsonOption, note
+from stelae.cli.kit.output import JsonOption, flushed_output, note
 from stelae.cli.kit.progress import ProgressOption
 from stelae.spi.errors import StelaeError
 from stelae.spi.extras import MissingExtra
@@ -199,7 +199,8 @@ def main() -> None:
     except ModuleNotFoundError:
         sys.exit(report(MissingExtra("pyspark", "spark", wanted_by="stelae-spark")))
     try:
-        app()
+        with flushed_output():
+            app()
     except StelaeError as error:
         sys.exit(report(error))
     except OSError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stelae.cli.kit.json_document import DOCUMENT
+from stelae.cli.kit.output import drop_output
 from stelae.spi.errors import CallerError
 from stelae_transfer.files import Format, file_format
 from stelae_transfer.sinks import JsonSink, LinesSink, Sink, TableSink, TextSink, file_sink
@@ -68,7 +69,7 @@ class Output:
             except BrokenPipeError:
                 raise
             except BaseException as error:
-                sink.finish(str(error) or type(error).__name__)
+                sink.finish(error)
                 out.flush()
                 raise
             sink.finish()
@@ -142,6 +143,5 @@ def run_printing(run: Callable[[], int]) -> int:
     try:
         return run()
     except BrokenPipeError:
-        # Otherwise the interpreter would flush the rest at exit and report an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return EXIT_OK
