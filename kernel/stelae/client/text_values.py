@@ -152,8 +152,17 @@ def _unsigned(texts: Any) -> Any:
     return pc.replace_substring_regex(texts, pattern=r"^\+([0-9.])", replacement=r"\1")
 
 
+def _digits(texts: Any, target: Any) -> Any:
+    """Parse whole numbers in decimal digits. Arrow also knows hexadecimal ones, which a text like an id can look like."""
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        raise ValueError("not decimal digits")
+    return texts.cast(target)
+
+
 def _signed(texts: Any, target: Any) -> Any:
-    return _unsigned(texts).cast(target)
+    return _digits(_unsigned(texts), target)
 
 
 def _finite(texts: Any, target: Any) -> Any:
@@ -179,7 +188,7 @@ def _changed(texts: Any, values: Any) -> list[int]:
 
 
 _ATTEMPTS: dict[str, Sequence[Callable[[Any, Any], Any]]] = {
-    "int": (_direct, _signed, _whole),
+    "int": (_digits, _signed, _whole),
     "float": (_finite,),
     "double": (_finite,),
     "timestamp": (_direct, _zoned, _finer),
