@@ -26,7 +26,7 @@ class Greeting:
 
     def __init__(self, messenger: Messenger, addresses: Sequence[str]) -> None:
         self._messenger = messenger
-        self._addresses = tuple(addresses)
+        self._addresses = tuple(dict.fromkeys(addresses))
         self._unheard: set[str] = set()  # Those that did not answer and are not being tried.
         self.nodes: list[NodeId] = []
         """The nodes that have answered."""
@@ -38,15 +38,19 @@ class Greeting:
             Unavailable: no node answered in time.
         """
         hellos = {a: self._messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in self._addresses}
-        done, waiting = await asyncio.wait(hellos.values(), return_when=asyncio.FIRST_COMPLETED)
-        while waiting and not any(hello.exception() is None for hello in done):
-            more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            done |= more
-        if waiting:
-            more, waiting = await asyncio.wait(waiting, timeout=AFTER_FIRST_S)
-            done |= more
-        for hello in waiting:
-            hello.cancel()
+        try:
+            done, waiting = await asyncio.wait(hellos.values(), return_when=asyncio.FIRST_COMPLETED)
+            while waiting and not any(hello.exception() is None for hello in done):
+                more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                done |= more
+            if waiting:
+                more, waiting = await asyncio.wait(waiting, timeout=AFTER_FIRST_S)
+                done |= more
+        finally:
+            for (
+                hello
+            ) in hellos.values():  # Also of a caller that is cancelled: nothing else would ask for their errors.
+                hello.cancel()
         heard = {a: hello.result() for a, hello in hellos.items() if hello in done and hello.exception() is None}
         self.nodes = list(heard.values())
         self._unheard = set(hellos) - set(heard)

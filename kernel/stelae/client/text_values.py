@@ -153,7 +153,7 @@ def _unsigned(texts: Any) -> Any:
 
 
 def _digits(texts: Any, target: Any) -> Any:
-    """Parse whole numbers in decimal digits. Arrow also knows hexadecimal ones, which a text like an id can look like."""
+    """Parse whole numbers in decimal digits. Arrow would also take hexadecimal ones; but ``0x10`` may be an id."""
     import pyarrow.compute as pc
 
     if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -97,3 +98,19 @@ def test_an_address_that_does_not_answer_is_tried_again_each_time_and_once_at_a_
         assert network.hellos.count(SLOW) == 4
 
     asyncio.run(story())
+
+
+def test_a_caller_that_is_cancelled_leaves_no_error_that_is_never_asked_for() -> None:
+    """Ctrl-C while a command connected printed "Future exception was never retrieved" of each address."""
+
+    async def story() -> list[str]:
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+        connecting = asyncio.ensure_future(Connection.connect(["127.0.0.1:1", "127.0.0.1:1"]))
+        await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        gc.collect()
+        return reported
+
+    assert asyncio.run(story()) == []
