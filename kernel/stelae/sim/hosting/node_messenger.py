@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from stelae.sim.masters.messenger import SimCall
-from stelae.sim.node_links import FramesInFlight, NodeLink
+from stelae.sim.node_links import FramesInFlight
 from stelae.sim.process import Process
 from stelae.spi.errors import DeadlineExceeded, PeerError, StelaeError
 from stelae.spi.ids import IncarnationId, NodeId
@@ -59,10 +59,23 @@ class LinkRequest:
         return send is not None
 
 
+class MessageLink(Protocol):
+    """The links of a node, which carry one-way messages."""
+
+    def on_message(self, kind: str, handler: Callable[[FramesInFlight], None]) -> None:
+        """Register the handler of a kind of message."""
+
+    def knows(self, node_id: NodeId) -> bool:
+        """Return whether there is such a node."""
+
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Send one message."""
+
+
 class NodeMessenger:
     """The messenger of one run of a node's process."""
 
-    def __init__(self, link: NodeLink, process: Process, incarnation: IncarnationId) -> None:
+    def __init__(self, link: MessageLink, process: Process, incarnation: IncarnationId) -> None:
         self._link = link
         self._process = process
         self.identity = _Identity(incarnation)

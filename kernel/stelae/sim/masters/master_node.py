@@ -38,7 +38,8 @@ from stelae.sim.disk import VirtualDisk
 from stelae.sim.draw import stream
 from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.late_turns import LateTurns
-from stelae.sim.masters.master_profile import MasterProfile
+from stelae.sim.masters.master_copies import start_copies
+from stelae.sim.masters.master_profile import LAGGING_BYTES_MAX, MasterProfile
 from stelae.sim.masters.messenger import SimMessenger
 from stelae.sim.masters.observed_core import CoreObserver, ObservedCore
 from stelae.sim.masters.peer_link import MasterLink
@@ -48,7 +49,7 @@ from stelae.sim.masters.world import MastersWorld
 from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.spi.consensus_events import Campaign
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import ZERO, NodeId, TabletId
 from stelae.spi.services import EngineServices
 
 LAYOUT = DirectoryLayout("/node")
@@ -101,7 +102,9 @@ class MasterNodeRun:
         profile = run.profile
         self.metadata_pool = VirtualPool(run.process, run.rng("metadata"), "metadata", lambda: profile.metadata_us)
         self.scans = VirtualPool(run.process, run.rng("scans"), "scan", lambda: profile.scan_us, profile.scanned_us)
+        self.hard_states = HardStateWriter(run.disk, LAYOUT, self.metadata_pool)
         self._faulty: dict[TabletId, FaultyReplica] = {}
+        self._runs = False  # Whether the start is over.
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -129,6 +132,7 @@ class MasterNodeRun:
         for one in recovered:
             self.host(one)
         Maintenance(cast(Node, self)).start()
+        self._runs = True
 
     def _hybrid_clock(self) -> HybridClock:
         disk, clock, settings = self._run.disk, self._run.clock, self.config.clock
@@ -177,8 +181,10 @@ class MasterNodeRun:
         )
         master.start()
         node = cast(Node, self)
-        manager = TabletManager(node, self.tablets)
-        NewReplicas(node, manager, WitnessOverTombstone(node, self.tablets, manager, Tombstones(node))).start()
+        manager, tombstones = TabletManager(node, self.tablets), Tombstones(node)
+        NewReplicas(node, manager, WitnessOverTombstone(node, self.tablets, manager, tombstones)).start()
+        if run.profile.copies:
+            start_copies(node, manager, tombstones, self._link, run)
         return master
 
     def _start_log(self) -> None:
@@ -192,7 +198,7 @@ class MasterNodeRun:
             turns=self.turns,
             writer=self.writer,
             reader=VirtualReader(self.engines.wal, reads),
-            hard_states=HardStateWriter(run.disk, LAYOUT, self.metadata_pool),
+            hard_states=self.hard_states,
             network=self.peers,
             batcher=batchers_of(self.config),
             heartbeats=self.peers.heartbeats,
@@ -208,6 +214,8 @@ class MasterNodeRun:
     def host(self, recovered: RecoveredTablet, *, campaign: bool = False) -> None:
         """Start the replica of a recovered tablet (``Node.host``)."""
         run, tablet_id = self._run, recovered.superblock.tablet_id
+        if self._runs and recovered.superblock.flushed > ZERO:
+            run.world.coverage.hit("masters.copied_over" if tablet_id in self._faulty else "masters.copied")
         self.time.observe(recovered.timestamp)
         replica = assemble(
             recovered,
@@ -215,7 +223,10 @@ class MasterNodeRun:
             self._ports,
             node_id=self.node_id,
             superblock_file=self.tablets.superblock_file(tablet_id),
-            limits=ReplicaLimits(flush_bytes=run.profile.flush_bytes),
+            limits=ReplicaLimits(
+                flush_bytes=run.profile.flush_bytes,
+                lagging_peer_bytes_max=LAGGING_BYTES_MAX if run.profile.copies else 0,
+            ),
             rng=run.rng("core"),
         )
         self.peers.add(replica)
@@ -236,7 +247,7 @@ class MasterNodeRun:
     @property
     def faulty_replicas(self) -> Mapping[TabletId, FaultyReplica]:
         """The same replicas with injected faults, as the master's driver uses them."""
-        return self._faulty
+        return {tablet: one for tablet, one in self._faulty.items() if self.replicas.get(tablet) is one.inner}
 
     @property
     def failed_tablets(self) -> Mapping[TabletId, str]:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from stelae.host.settings import ChosenEngine, MaintenanceSettings, NodeConfig, NodeSettings
+from stelae.lifecycle.copy_settings import StageSettings
 from stelae.server.master.role import as_master
 from stelae.sim.draw import between, chance, pick, skewed, stream
 from stelae.sim.engines import SimEngines
@@ -18,12 +19,22 @@ from stelae.sim.process import DurationRange
 from stelae.spi.members import Member
 from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.spi.store import TabletStore
+from stelae.wire.settings import WireSettings
 
 FAR_BYTES = 1 << 30
 """More bytes than any run writes."""
 
 FAR_MS = 3_600_000
 """Longer than any run, in milliseconds."""
+
+SEGMENT_BYTES = 32_768
+COPYING_FLUSH_BYTES = 2_048
+COPYING_SEGMENT_BYTES = 4_096
+LAGGING_BYTES_MAX = 8_192
+"""In runs with copies the log of a leader soon ends above what a master that was away has."""
+
+CALL_MS_MAX = 4_000
+"""The longest deadline of a call of a copy. The network loses messages, and a run has a minute to come to rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +51,8 @@ class MasterProfile:
         late_timer_us: longest delay of timers while a master is busy.
         store: name of the store engine of all masters.
         flush_bytes: bytes of rows in memory at which a store is flushed.
-        keeps_log: whether stores are never flushed, so that a new master can get the whole log.
+        keeps_log: whether stores are never flushed, so that a new master gets the whole log.
+        copies: whether logs are collected early, so that a new master, and one that was away, needs a copy.
     """
 
     election_timeout_ms: int
@@ -54,6 +66,7 @@ class MasterProfile:
     store: str
     flush_bytes: int
     keeps_log: bool = False
+    copies: bool = False
 
 
 def draw_master_profile(seed: int) -> MasterProfile:
@@ -75,8 +88,15 @@ def draw_master_profile(seed: int) -> MasterProfile:
 
 
 def keeping_log(profile: MasterProfile) -> MasterProfile:
-    """Return the profile for a run in which masters change: the simulated masters copy no catalog."""
+    """Return the profile for a run in which masters change, and new ones get the catalog from the log."""
     return replace(profile, flush_bytes=FAR_BYTES, keeps_log=True)
+
+
+def copying(profile: MasterProfile) -> MasterProfile:
+    """Return the profile for a run in which masters change, and mostly get the catalog as a copy.
+
+    Its store is durable: a log that must bring back what a store in memory has lost is never collected."""
+    return replace(profile, store="columnar", flush_bytes=COPYING_FLUSH_BYTES, copies=True)
 
 
 class SimPolicy(MasterPolicy):
@@ -100,7 +120,7 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
     """Return the settings of one master, as if read from its configuration file."""
     chosen = engines()
     raft, wal, store = chosen.consensus, chosen.wals["segmented"], chosen.stores[profile.store]
-    extra: Mapping[str, Any] = {"master": SETTINGS}
+    extra: Mapping[str, Any] = {"master": SETTINGS, "stage": StageSettings(rounds_max=2, pause_ms=50)}
     return as_master(
         NodeConfig(
             node=NodeSettings(directory="/node", listen=member.address),
@@ -109,7 +129,7 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
             wal=ChosenEngine(
                 name="segmented",
                 engine=wal,
-                config=wal.Config(segment_bytes_max=32_768, segment_bytes_first=16_384, prewrite_bytes_min=32_768),
+                config=_wal_config(wal, COPYING_SEGMENT_BYTES if profile.copies else SEGMENT_BYTES),
             ),
             consensus=ChosenEngine(
                 name="raft",
@@ -125,17 +145,24 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
             ),
             masters=tuple(members),
             policy=ChosenEngine(name="simulated", engine=SimPolicy, config=None),
-            maintenance=_maintenance(keeps_log=profile.keeps_log),
+            copy=ChosenEngine(name=chosen.copy.name, engine=chosen.copy, config=chosen.copy_config()),
+            wire=WireSettings(deadline_ms_max=CALL_MS_MAX),
+            maintenance=_maintenance(profile),
             extra=extra,
         ),
         "simulation",
     )
 
 
-def _maintenance(*, keeps_log: bool) -> MaintenanceSettings:
+def _wal_config(wal: Any, size_bytes: int) -> Any:
+    return wal.Config(segment_bytes_max=size_bytes, segment_bytes_first=size_bytes // 2, prewrite_bytes_min=size_bytes)
+
+
+def _maintenance(profile: MasterProfile) -> MaintenanceSettings:
+    interval_ms = 200 if profile.copies else 2_000
     return MaintenanceSettings(
-        flush_bytes=FAR_BYTES if keeps_log else 65_536,
-        flush_interval_ms=FAR_MS if keeps_log else 2_000,
+        flush_bytes=FAR_BYTES if profile.keeps_log else 65_536,
+        flush_interval_ms=FAR_MS if profile.keeps_log else interval_ms,
         history_retention_s=60,
         memory_bytes=FAR_BYTES,
     )

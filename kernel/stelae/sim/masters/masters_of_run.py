@@ -13,7 +13,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.draw import chance, pick, stream
 from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.master_profile import draw_master_profile, keeping_log
+from stelae.sim.masters.master_profile import copying, draw_master_profile, keeping_log
 from stelae.sim.masters.messenger import Router
 from stelae.sim.masters.operator import MastersOperator
 from stelae.sim.masters.tserver import SimServer
@@ -35,6 +35,10 @@ STRIKES_SHARE: Final = 0.4
 """Of these, the share in which masters crash while they make a change of masters."""
 
 
+COPIES_SHARE: Final = 0.5
+"""Of these, the share in which logs are collected early, so that new masters need copies of the catalog."""
+
+
 class MastersOfRun:
     """The masters of one run.
 
@@ -53,7 +57,9 @@ class MastersOfRun:
         drawn = self.rng("begin")
         changes = chance(drawn, CHANGES_SHARE)
         profile = draw_master_profile(seed)
-        self._profile = keeping_log(profile) if changes else profile
+        if changes:
+            profile = copying(profile) if chance(self.rng("copies"), COPIES_SHARE) else keeping_log(profile)
+        self._profile = profile
         self._log = CommittedLog(world)
         has_foreign = changes and chance(drawn, FOREIGN_SHARE)
         count = 1 if changes and chance(drawn, SINGLE_SHARE) else count

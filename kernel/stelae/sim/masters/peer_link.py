@@ -5,7 +5,7 @@ ahead is refused before it is decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from stelae.host.hybrid_clock import HybridClock
@@ -36,7 +36,7 @@ class PeerMaster(Protocol):
 class PeerMasters(Protocol):
     """All masters of a run."""
 
-    def __getitem__(self, node_id: NodeId, /) -> PeerMaster: ...
+    def get(self, node_id: NodeId, /) -> PeerMaster | None: ...
 
 
 class MasterLink:
@@ -52,32 +52,42 @@ class MasterLink:
         peers: PeerMasters,
     ) -> None:
         self._node_id = node_id
-        self._incarnation_id = incarnation_id
+        self.incarnation_id = incarnation_id
         self._endpoint = endpoint
         self._process = process
         self._world = world
         self._peers = peers
         self._traffic: PeerTraffic | None = None
         self._clock: HybridClock | None = None
-        self._others: Mapping[str, OneWay] = {}
+        self._others: dict[str, OneWay] = {}
         self._unsent = 0
 
-    def begin(self, traffic: PeerTraffic, clock: HybridClock, others: Mapping[str, OneWay]) -> None:
+    def begin(self, traffic: PeerTraffic, clock: HybridClock, others: dict[str, OneWay]) -> None:
         """Deliver arriving messages to ``traffic`` from now on, and those of other kinds to ``others``."""
         self._traffic, self._clock, self._others = traffic, clock, others
 
+    def on_message(self, kind: str, handler: OneWay) -> None:
+        """Register the handler of a kind of message, after ``begin``."""
+        self._others[kind] = handler
+
+    def knows(self, node_id: NodeId) -> bool:
+        """Return whether there is such a master."""
+        return self._peers.get(node_id) is not None
+
     def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
         """Send one message (``stelae.host.peer_traffic.Link``). Return false if the clock has no timestamp for it."""
+        peer, network = self._peers.get(to), self._world.network
         assert self._clock is not None
+        if peer is None:
+            return False
         try:
             stamp = self._clock.now()
         except ClockError:
             return False
-        peer, network = self._peers[to], self._world.network
         if not network.connected(self._endpoint.name, peer.endpoint.name):
             self._note_lost(to)
         message = FramesInFlight(
-            self._node_id, self._incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
+            self._node_id, self.incarnation_id, kind, tuple(bytes(frame) for frame in frames), stamp
         )
         self._endpoint.emit(
             lambda: network.send(self._endpoint.name, peer.endpoint, kind, lambda: peer.receive_message(message))

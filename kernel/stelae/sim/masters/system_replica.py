@@ -34,7 +34,11 @@ WriteDone = Callable[[WriteReply | StelaeError], None]
 
 
 class FaultyReplica:
-    """One replica in one run of a master (``SystemReplica``)."""
+    """One replica in one run of a master (``SystemReplica``).
+
+    Attributes:
+        inner: the real replica.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class FaultyReplica:
         committed_log: CommittedLog,
         strike: Strike,
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._process = process
         self._rng = rng
         self._world = world
@@ -55,25 +59,25 @@ class FaultyReplica:
     @property
     def on_status(self) -> Callable[[], None] | None:
         """As the replica."""
-        return self._inner.on_status
+        return self.inner.on_status
 
     @on_status.setter
     def on_status(self, call: Callable[[], None] | None) -> None:
-        self._inner.on_status = call
+        self.inner.on_status = call
 
     @property
     def applier(self) -> Applier:
         """As the replica."""
-        return self._inner.applier
+        return self.inner.applier
 
     @property
     def status(self) -> Status:
         """As the replica."""
-        return self._inner.status
+        return self.inner.status
 
     def read_index(self, done: Callable[[int | StelaeError], None]) -> None:
         """As the replica."""
-        self._inner.read_index(done)
+        self.inner.read_index(done)
 
     def change_members(
         self,
@@ -83,11 +87,11 @@ class FaultyReplica:
         committed_config_id: OpId | None = None,
     ) -> None:
         """As the replica."""
-        self._inner.change_members(change, done, committed_config_id=committed_config_id)
+        self.inner.change_members(change, done, committed_config_id=committed_config_id)
 
     def fail(self, reason: str) -> None:
         """As the replica."""
-        self._inner.fail(reason)
+        self.inner.fail(reason)
 
     def write(self, request: WriteRequest, done: WriteDone) -> None:
         """As the replica. The armed fault may strike before and after the write."""
@@ -99,7 +103,7 @@ class FaultyReplica:
             return
         if not self._world.healed and chance(self._rng, ANSWER_LOST):
             done = self._lose_answer(done)
-        self._inner.write(request, done)
+        self.inner.write(request, done)
         self._strike.pass_step(ChangeStep.REPLICATED)
 
     def _lose_answer(self, done: WriteDone) -> WriteDone:
