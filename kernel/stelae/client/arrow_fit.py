@@ -18,6 +18,8 @@ from stelae.spi.rows import to_array
 from stelae.spi.schema import Column
 
 _DAY_MS = 86_400_000
+_INTEGER_DIGITS_MAX = 20
+"""The most digits of any integer of 64 bits."""
 
 
 class BadArrow(SchemaMismatch, code="BAD_ARROW"):
@@ -198,10 +200,15 @@ def _is_valid(array: Any) -> bool:
 
 def _cast(column: Column, array: Any) -> tuple[Any, Sequence[int]]:
     """Return the array in the column's type, and the positions of the values that the cast would change."""
+    import pyarrow as pa
+
     target = column.data_type.arrow()
     if array.type == target:
         late = out_of_range(column, array)
         return (_nulled(array, late) if late else array), late
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+        # Arrow refuses a decimal with fewer digits than the integer type, whatever the values. These have enough.
+        array = array.cast(pa.decimal128(_INTEGER_DIGITS_MAX, 0))
     positions = failing_positions(len(array), lambda start, count: _casts(array.slice(start, count), target))
     array = _nulled(array, positions) if positions else array
     fitted = array.cast(target)

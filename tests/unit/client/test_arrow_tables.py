@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from stelae.client.arguments import BadArgument
 from stelae.client.failures import FAILURES_MAX
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.write import OpKind
-from tests.unit.client.tablets import MemoryTable
+from tests.unit.client.tablets import MemoryTable, failures, one_column
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 4}]}
 
@@ -83,3 +84,32 @@ def test_a_result_has_as_many_failures_as_are_asked_for(failures_max: int | None
             await memory.table.write(OpKind.UPDATE, keys(1), failures_max=-1)
 
     run(work)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("column", ["decimal(4,2)", "decimal(10,2)", "decimal(38,30)", "decimal(38,0)"])
+def test_whole_numbers_of_every_width_are_decimals_if_they_fit(kind: str, column: str) -> None:
+    """Arrow refused the type of the column, whatever its values, and its own error ended the write."""
+
+    async def work() -> None:
+        memory = MemoryTable(one_column("value", column))
+        values = pa.array([0, 99, None], kind)
+        await memory.table.insert(pa.table({"id": [0, 1, 2], "value": values}))
+        await memory.table.insert(pa.table({"id": [3, 4, 5], "value": values.dictionary_encode()}))
+        found = [row["value"] for row in await memory.table.scan(order="key").to_pylist()]
+        assert found == [Decimal(0), Decimal(99), None] * 2
+
+    asyncio.run(work())
+
+
+def test_a_whole_number_with_too_many_digits_for_a_decimal_fails_its_row_alone() -> None:
+    async def work() -> None:
+        memory = MemoryTable(one_column("value", "decimal(4,2)"))
+        values = pa.array([99, 100, (1 << 64) - 1, 7], pa.uint64())
+        with pytest.raises(RowsFailed) as error:
+            await memory.table.insert(pa.table({"id": [0, 1, 2, 3], "value": values}))
+        assert failures(error) == [(1, "BAD_VALUE"), (2, "BAD_VALUE")]
+        assert "expected decimal(4,2) or null, got int 100 (of uint64)" in error.value.failures[0].reason
+        assert memory.held_rows() == [2]
+
+    asyncio.run(work())
