@@ -127,16 +127,12 @@ class RowInput:
             for column in layout.columns:
                 series = frame_slice.iloc[:, names.index(column.name)]
                 try:
-                    array = pa.Array.from_pandas(series)
+                    array = _array_of(column, series)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError):
                     # The column has values of several types, so each value is checked by itself.
                     given.append(series.tolist())
                     arrays.append(fit_values(column, given[-1]))
                     continue
-                if column.type in ("float", "double") and not column.nullable and array.null_count:
-                    # pandas has NaN for a missing number, and NaN is a valid value of a column that cannot be null.
-                    array = pa.array(series, from_pandas=False)
-                array = _one_chunk(array)
                 given.append(Cells(array))
                 arrays.append(fit_array(column, array))
             yield from self._fitted(layout, arrays, len(frame_slice), given)
@@ -345,5 +341,13 @@ def _rows_per_batch(batch: Any) -> int:
     return max(1, min(rows, BATCH_ROWS_MAX))
 
 
-def _one_chunk(array: Any) -> Any:
+def _array_of(column: Column, series: Any) -> Any:
+    """Return a column of a pandas frame as a ``pyarrow.Array``. Raises errors of Arrow and Python if its values are of
+    several types."""
+    import pyarrow as pa
+
+    array = pa.Array.from_pandas(series)
+    if column.type in ("float", "double") and not column.nullable and array.null_count:
+        # pandas has NaN for a missing number, and NaN is a valid value of a column that cannot be null.
+        array = pa.array(series, from_pandas=False)
     return array.combine_chunks() if hasattr(array, "combine_chunks") else array

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from stelae.client import RowsFailed
 from stelae.rows.plain_schema import schema_from_plain
-from tests.unit.client.tablets import MemoryTable
+from tests.unit.client.tablets import MemoryTable, failures, one_column
 
 WIDE = (1 << 53) + 1
 SCHEMA = schema_from_plain(
@@ -72,5 +75,20 @@ def test_options_choose_other_types() -> None:
         categories = await scan.to_pandas(categories=["n", "nowhere"], split_blocks=True)
         assert [str(kind) for kind in categories.dtypes] == ["int64", "category"]
         assert categories["n"].tolist()[:2] == [WIDE, -WIDE] and categories["n"].isna().tolist()[2]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("missing", [pd.NA, pd.NaT, Decimal("NaN"), None], ids=["NA", "NaT", "decimal", "None"])
+def test_a_missing_number_among_objects_fails_its_row_alone_if_the_column_is_never_null(missing: Any) -> None:
+    """An error of Arrow, such as "did not recognize Python value type", ended the write and named no row."""
+
+    async def work() -> None:
+        memory = MemoryTable(one_column("value", "double", nullable=False))
+        values = pd.Series([1.5, missing, math.inf], dtype=object)
+        with pytest.raises(RowsFailed) as error:
+            await memory.table.insert(pd.DataFrame({"id": [0, 1, 2], "value": values}))
+        assert failures(error) == [(1, "BAD_VALUE")]
+        assert [row["value"] for row in await memory.table.scan(order="key").to_pylist()] == [1.5, math.inf]
 
     asyncio.run(work())
