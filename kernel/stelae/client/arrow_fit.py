@@ -234,7 +234,8 @@ def _lost(given: Any, fitted: Any) -> list[int]:
     if pa.types.is_floating(given.type) and pa.types.is_float32(fitted.type):
         return _positions(pc.and_not(pc.is_inf(fitted), pc.is_inf(given)))
     if pa.types.is_timestamp(given.type) and pa.types.is_date(fitted.type):
-        day = fitted.cast(pa.timestamp(given.type.unit, given.type.tz))
+        # The first day of the unit begins before the unit's least time. Unchecked, its start overflows to another time.
+        day = fitted.cast(pa.timestamp(given.type.unit, given.type.tz), safe=False)
         return _positions(pc.not_equal(day, given))
     return []
 

@@ -92,3 +92,17 @@ def test_a_missing_number_among_objects_fails_its_row_alone_if_the_column_is_nev
         assert [row["value"] for row in await memory.table.scan(order="key").to_pylist()] == [1.5, math.inf]
 
     asyncio.run(work())
+
+
+def test_the_least_time_of_pandas_is_no_day_and_fails_its_row_alone() -> None:
+    """Its day begins before the least time, which Arrow could not compare with it: Arrow's error ended the write."""
+
+    async def work() -> None:
+        memory = MemoryTable(one_column("value", "date"))
+        times = pd.Series([pd.Timestamp("2024-02-29"), pd.Timestamp.min, pd.NaT], dtype="datetime64[ns]")
+        with pytest.raises(RowsFailed) as error:
+            await memory.table.insert(pd.DataFrame({"id": [0, 1, 2], "value": times}))
+        assert failures(error) == [(1, "BAD_VALUE")]
+        assert memory.held_rows() == [2]
+
+    asyncio.run(work())
