@@ -272,10 +272,15 @@ def _rows_of(sent: TabletOperation, errors: Sequence[RowError]) -> InputBatch:
     return InputBatch(rows, [sent.positions[error.row] for error in errors])
 
 
-def rows_equal(rows: RowBatch, found: Sequence[Mapping[str, Any] | None]) -> list[bool]:
-    """Return for each row whether it has the values of the one found, in the columns that it has. NaN equals NaN."""
+def rows_equal(rows: RowBatch, found: Sequence[Mapping[int, Any] | None]) -> list[bool]:
+    """Return for each row whether it has the values of the one found, in the columns that it has. NaN equals NaN.
+
+    ``found`` has the values by column id: a column may have been renamed since the rows were made. A column that was
+    dropped since is not compared."""
+    ids = rows.layout.ids
     return [
-        there is not None and all(_equal(value, there[name]) for name, value in row.items())
+        there is not None
+        and all(_equal(value, there[one]) for one, value in zip(ids, row.values(), strict=True) if one in there)
         for row, there in zip(rows.arrow.to_pylist(), found, strict=True)
     ]
 

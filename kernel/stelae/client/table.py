@@ -265,8 +265,14 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
                     raise
         raise AssertionError("unreachable")
 
-    async def _find_rows(self, keys: RowBatch, timeout_s: float) -> Sequence[Record | None]:
-        return await self.get_many(keys.to_rows(), timeout_s=timeout_s)
+    async def _find_rows(self, keys: RowBatch, timeout_s: float) -> Sequence[Mapping[int, Any] | None]:
+        """Return the row of each key by column id, or ``None``."""
+        while True:
+            schema = self.schema
+            found = await self.get_many(keys.to_rows(), timeout_s=timeout_s)
+            if self.schema is schema:  # Else the table was looked up meanwhile, and the names may be those of before.
+                ids = {column.name: column.id for column in schema.columns}
+                return [None if row is None else {ids[name]: row[name] for name in row} for row in found]
 
     async def _find(self, located: Sequence[LocatedKey], snapshot: int | None, timeout_s: float) -> list[Record | None]:
         """Return the row of each key, from the tablets as they are now, even if the table is looked up meanwhile."""

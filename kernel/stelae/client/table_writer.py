@@ -62,8 +62,8 @@ class TableWriter:
         self.fence = fence
         self.fenced: set[TabletId] = set()
         """The tablets to which rows with the fence were sent."""
-        self.find: Callable[[RowBatch, float], Awaitable[Sequence[Mapping[str, Any] | None]]] | None = None
-        """Returns the rows of keys, within a number of seconds. Set for a writer with a fence."""
+        self.find: Callable[[RowBatch, float], Awaitable[Sequence[Mapping[int, Any] | None]]] | None = None
+        """Returns the rows of keys by column id, within a number of seconds. Set for a writer with a fence."""
         self.written: dict[TabletId, int] = {}
         """The highest timestamp of a write through this object, by tablet. Reads of own writes must see it."""
         self.refresh: Callable[[float], Awaitable[bool]] | None = None

@@ -89,6 +89,25 @@ def test_a_renamed_column_keeps_what_was_written_under_its_old_name() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("after", [RENAMED, WITH_UNIT], ids=["renamed", "added"])
+def test_an_epoch_that_is_repeated_over_an_alteration_counts_its_inserts_as_written(after: Schema) -> None:
+    """The rows that were found have the new name of a column. The old name was looked for in them: KeyError."""
+
+    async def run() -> None:
+        first, again = Altered(after), Altered(after)
+        again.now, again.after = first.now, first.after
+        await first.table.epoch("load", 1).insert([ROW])
+        changed = {**ROW, "celsius": 21.0}
+        result = await again.table.epoch("load", 1).insert([ROW, {**ROW, "minute": 1}])
+        assert (result.failed, result.written) == (0, 2)
+        again = Altered(after)
+        again.now, again.after = first.now, first.after
+        result = await again.table.epoch("load", 1).insert([changed], errors="return")
+        assert result.counts == {"ALREADY_PRESENT": 1}
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("problem", [Unavailable("nobody answers"), SchemaMismatch("it is found with version 2")])
 def test_rows_are_told_one_by_one_when_the_table_cannot_be_looked_up_again(problem: StelaeError) -> None:
     """A call of many batches raised in the middle, and nobody knew which rows were written."""
