@@ -150,7 +150,7 @@ class LookupQueue:
             else:
                 task = asyncio.get_running_loop().create_task(self._repeat(group, tracker, body))
                 self._retries.add(task)
-                task.add_done_callback(self._retries.discard)
+                task.add_done_callback(partial(self._repeated, group))
         except StelaeError as error:
             _fail(group.calls, error)
         else:
@@ -162,11 +162,14 @@ class LookupQueue:
             answer = await self._port.repeat(tracker, LOOKUP, body, group.deadline)
         except StelaeError as error:
             _fail(group.calls, error)
-        except asyncio.CancelledError:
-            _fail(group.calls, self._error or PeerError("the lookup was cancelled"))
-            raise
         else:
             self._take(group, answer)
+
+    def _repeated(self, group: _LookupGroup, task: asyncio.Task[None]) -> None:
+        """End the calls of a repetition that was cancelled. It may have been cancelled before its first step."""
+        self._retries.discard(task)
+        if task.cancelled():
+            _fail(group.calls, self._error or PeerError("the lookup was cancelled"))
 
     def _take(self, group: _LookupGroup, answer: Response) -> None:
         """Pass the rows of an answer to the callers, and ask again for the keys without an answer."""

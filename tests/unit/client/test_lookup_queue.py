@@ -206,3 +206,18 @@ def test_a_closed_client_ends_lookups_that_wait_are_in_flight_or_are_repeated() 
                 await call
 
     on_server(work)
+
+
+def test_a_lookup_whose_repetition_has_not_begun_ends_when_the_client_is_closed() -> None:
+    """The task of the repetition was cancelled before its first step, so its caller waited for ever."""
+
+    async def work(server: Server) -> None:
+        server.problems = [Unavailable("the node is down")]
+        asked = server.look_up(b"a")
+        server.end_turn()
+        # This runs in the turn of the answer, behind the answer.
+        asyncio.get_running_loop().call_soon(server.queue.close, Unavailable("the client is closed"))
+        with pytest.raises(Unavailable, match="the client is closed"):
+            await asked
+
+    on_server(work)
