@@ -12,6 +12,7 @@ from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult
 from stelae.client.feed_methods import FeedMethods
 from stelae.client.filters import Filter
+from stelae.client.lazy_rows import is_lazy
 from stelae.client.loop_thread import LoopThread
 from stelae.client.scan import AsyncScan, Record, as_pandas, as_polars
 from stelae.client.session import FINISH_S, AsyncSession, SessionOptions, each_row
@@ -215,7 +216,10 @@ class Table(WriteMethods, FeedMethods):
     def get_many(
         self, keys: Iterable[Any], *, at: At | None = None, timeout_s: float = TIMEOUT_S
     ) -> list[Record | None]:
-        """Return the row of each key, or ``None``; see ``AsyncTable.get_many``."""
+        """Return the row of each key, or ``None``; see ``AsyncTable.get_many``.
+
+        The keys of an iterator are taken in the caller's thread."""
+        keys = [*keys] if is_lazy(keys) else keys
         return self._loop_thread.run(self._table.get_many(keys, at=at, timeout_s=timeout_s))
 
     def scan(

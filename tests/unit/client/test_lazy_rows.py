@@ -14,6 +14,7 @@ from stelae.client import lazy_rows
 from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult, combined, tell_result
 from stelae.client.lazy_rows import LIST_ROWS, TABLE_BYTES, is_lazy, lists_of_rows
 from stelae.client.loop_thread import LoopThread
+from stelae.client.sync_client import Table
 from stelae.client.table import AsyncTable
 from stelae.client.write_methods import write_in_thread
 from stelae.spi.errors import CallerError
@@ -111,3 +112,19 @@ def test_what_was_taken_from_an_iterator_that_raises_is_not_lost() -> None:
         assert next(taken) == expected
         with pytest.raises(ValueError, match="no more rows"):
             next(taken)
+
+
+def test_keys_are_made_in_the_thread_of_the_caller_and_may_be_read_with_the_same_client() -> None:
+    """The read of a generator of keys met "a synchronous call from the client's own thread would wait for itself"."""
+    loop_thread = LoopThread()
+    try:
+        table = Table(loop_thread, loop_thread.run(_made()).table)
+        table.insert([{"id": n, "value": n} for n in range(9)])
+        found = table.get_many(row["id"] for batch in table.scan() for row in batch.to_pylist())
+        assert sorted(row["id"] for row in found if row is not None) == [*range(9)]
+    finally:
+        loop_thread.close()
+
+
+async def _made() -> MemoryTable:
+    return MemoryTable(one_column("value", "int64"))
