@@ -2,7 +2,10 @@
 
 All accounts of a group are written in one call. They are in one tablet, so the call is one operation and takes effect
 at one timestamp. A snapshot as of a time must therefore show all rows of one batch: the acknowledged batch with the
-highest timestamp up to that time, or one of unknown outcome. Two snapshots as of one time must be equal."""
+highest timestamp up to that time, or one of unknown outcome. Two snapshots as of one time must be equal.
+
+A batch of unknown outcome took effect at one time, too, which the snapshots narrow down. So in the order of their
+times, snapshots and acknowledged batches must never show a batch, then another one, and then the first one again."""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ def check_batches(writes: Iterable[BatchWrite], reads: Iterable[SnapshotRead]) -
         groups.setdefault(write.group, []).append(write)
     histories = {group: _GroupHistory(found) for group, found in groups.items()}
     first: dict[tuple[int, int], SnapshotRead] = {}
+    whole: dict[int, list[SnapshotRead]] = {}
     found = []
     for read in reads:
         if not read.took_effect:
@@ -45,6 +49,10 @@ def check_batches(writes: Iterable[BatchWrite], reads: Iterable[SnapshotRead]) -
             found.append(_finding(read, "two snapshots as of one time differ", same))
         elif fact := history.problem(read):
             found.append(_finding(read, fact, *history.named(read.rows)))
+        else:
+            whole.setdefault(read.group, []).append(read)
+    for group, good in whole.items():
+        found += histories.get(group, _GroupHistory(())).returned(good)
     return found
 
 
@@ -75,12 +83,36 @@ class _GroupHistory:
             return f"the sum is {total}, and every batch has the sum {SUM}"
         return self._wrong_batch(self._by_name.get(read.rows[0].batch), read.at, newest)
 
+    def returned(self, reads: Sequence[SnapshotRead]) -> list[ChaosFinding]:
+        """Return a finding for every snapshot that shows what had been replaced before its time.
+
+        Args:
+            reads: snapshots in which nothing is wrong by themselves.
+        """
+        seen: list[tuple[int, str, SnapshotRead | None]] = [(one.timestamp, one.name, None) for one in self._acked]
+        seen += [(read.at, read.rows[0].batch if read.rows else "", read) for read in reads]
+        newest, replaced = "", dict[str, tuple[int, str]]()
+        found = []
+        # A batch that took effect at the time of a snapshot is in it.
+        for time, name, read in sorted(seen, key=lambda one: (one[0], one[2] is not None)):
+            if read is not None and name in replaced:
+                at, other = replaced[name]
+                shown_as = f"batch {name}" if name else "no batch"
+                fact = f"the snapshot shows {shown_as}, which batch {other} had replaced by the time {at}"
+                found.append(_finding(read, fact, *(self._by_name[one] for one in (name, other) if one)))
+            elif name != newest:
+                replaced[newest] = time, name
+                newest = name
+        return found
+
     def _wrong_batch(self, batch: BatchWrite | None, at: int, newest: BatchWrite | None) -> str:
         """Return why a whole batch must not be in a snapshot."""
         if batch is None or batch.outcome is ChaosOutcome.REFUSED:
             return "the batch was refused, or no client has sent it"
-        if not batch.took_effect:
-            return ""  # It may have taken effect at any time.
+        if not batch.took_effect:  # It may have taken effect at any time, but no two batches do so at the same time.
+            if newest is not None and newest.timestamp == at:
+                return f"the snapshot shows batch {batch.name}, and batch {newest.name} took effect at its time"
+            return ""
         if batch.timestamp > at:
             return f"batch {batch.name} took effect at {batch.timestamp}, after the time of the snapshot"
         if newest is not None and newest.timestamp > batch.timestamp:

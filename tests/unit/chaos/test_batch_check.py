@@ -40,7 +40,7 @@ def test_a_batch_after_the_time_of_the_snapshot_is_found() -> None:
 
 
 def test_a_batch_of_unknown_outcome_may_show_and_a_refused_one_may_not() -> None:
-    assert facts([batch(1, 100), batch(2, 0, UNKNOWN)], snapshot(150, rows(2)), snapshot(160, rows(1))) == []
+    assert facts([batch(1, 100), batch(2, 0, UNKNOWN)], snapshot(150, rows(1)), snapshot(160, rows(2))) == []
     assert "refused" in facts([batch(2, 0, REFUSED)], snapshot(150, rows(2)))[0]
     assert "no client" in facts([], snapshot(150, rows(2)))[0]
 
@@ -49,3 +49,27 @@ def test_two_different_snapshots_as_of_one_time_are_found() -> None:
     writes = [batch(1, 100), batch(2, 0, UNKNOWN)]
     (fact,) = facts(writes, snapshot(150, rows(1)), snapshot(150, rows(2), begun_s=60))
     assert fact == "two snapshots as of one time differ"
+
+
+def test_a_batch_that_is_lost_under_one_of_unknown_outcome_is_found() -> None:
+    """The batch of unknown outcome was seen before the lost one took effect, so it cannot be the newer one."""
+    writes = [batch(1, 100), batch(2, 0, UNKNOWN), batch(3, 200)]
+    assert facts(writes, snapshot(150, rows(2)), snapshot(250, rows(3))) == []
+    (fact,) = facts(writes, snapshot(250, rows(2)), snapshot(150, rows(2)))
+    assert fact == "the snapshot shows batch 0/2, which batch 0/3 had replaced by the time 200"
+
+
+def test_a_batch_that_is_shown_and_then_gone_is_found_though_it_has_no_answer() -> None:
+    writes = [batch(1, 100), batch(2, 0, UNKNOWN), batch(3, 0, UNKNOWN)]
+    (fact,) = facts(writes, snapshot(150, rows(2)), snapshot(160, rows(1)))
+    assert "shows batch 0/1, which batch 0/2 had replaced by the time 150" in fact
+    (fact,) = facts(writes, snapshot(150, rows(2)), snapshot(160, rows(3)), snapshot(170, rows(2)))
+    assert "shows batch 0/2, which batch 0/3 had replaced by the time 160" in fact
+    (fact,) = facts(writes[1:], snapshot(150, rows(2)), snapshot(160, []))
+    assert "shows no batch, which batch 0/2 had replaced by the time 150" in fact
+
+
+def test_a_snapshot_at_the_time_of_an_acknowledged_batch_shows_that_batch() -> None:
+    writes = [batch(1, 100), batch(2, 0, UNKNOWN)]
+    (fact,) = facts(writes, snapshot(100, rows(2)))
+    assert fact == "the snapshot shows batch 0/2, and batch 0/1 took effect at its time"
