@@ -21,7 +21,7 @@ from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.wire.messenger import Lane
 from stelae_chaos.operations import ChaosOutcome, RegisterCall
-from stelae_chaos.register_check import last_reads
+from stelae_chaos.register_check import check_doubled, last_reads
 from stelae_chaos.workloads import KINDS, REGISTER_ACTIONS
 from tests.tablet_rows import write_to
 
@@ -157,10 +157,11 @@ def only(tablet: ConnectedTablet, key: int) -> ScanSpec:
 async def read_all(tablet: ConnectedTablet, recorder: Recorder) -> None:
     """Read the whole tablet at once, as a last read of every key that was ever used."""
     begun_us = recorder.now_us()
-    rows: dict[int, str] = {}
+    rows: list[tuple[int, str]] = []
     async for batch in tablet.scan(timeout_s=FINAL_TIMEOUT_S):
-        rows |= dict(batch.to_rows())
-    recorder.calls += last_reads(recorder.calls, rows, begun_us, recorder.now_us())
+        rows += batch.to_rows()  # type: ignore[arg-type]
+    assert check_doubled(key for key, _ in rows) == []
+    recorder.calls += last_reads(recorder.calls, dict(rows), begun_us, recorder.now_us())
 
 
 async def stop_all(clients: list[ChaosClient], tasks: list[asyncio.Task[None]]) -> None:

@@ -2,18 +2,30 @@
 
 A read must count every increment that was acknowledged before the read began, and none that began after the read
 ended. A read that began after another read ended must not count less. The last read of a run follows the same rules:
-its count is between the acknowledged increments, and these together with those of unknown outcome."""
+its count is between the acknowledged increments, and these together with those of unknown outcome.
+
+A count does not show a lost increment if one of unknown outcome took effect. So the rows are compared at the end, too:
+every acknowledged one is there once, no refused one is."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from stelae_chaos.operations import ChaosFinding, ChaosOutcome, CounterRead, Increment, shown
 
 CHECK: Final = "counters"
+
+
+class CountedRow(NamedTuple):
+    """A row of the table of counters at the end of a run."""
+
+    counter: int
+    client: int
+    number: int
 
 
 def check_counters(increments: Iterable[Increment], reads: Iterable[CounterRead]) -> list[ChaosFinding]:
@@ -32,6 +44,31 @@ def check_counters(increments: Iterable[Increment], reads: Iterable[CounterRead]
     for counter, seen in sorted(answered.items()):
         found += _outside(counter, by_counter.get(counter, []), seen)
         found += _backwards(counter, seen)
+    return found
+
+
+def check_counted(increments: Iterable[Increment], rows: Sequence[CountedRow]) -> list[ChaosFinding]:
+    """Return a finding for every increment whose row is lost, doubled, or from nowhere.
+
+    Args:
+        increments: every increment of every client.
+        rows: all rows of the table at the end.
+    """
+    counts = Counter(rows)
+    found = []
+    for one in increments:
+        count, fact = counts.pop(CountedRow(one.counter, one.client, one.number), 0), ""
+        if count > 1:
+            fact = f"the row of increment {one.name} is there {count} times"
+        elif one.took_effect and not count:
+            fact = f"the acknowledged increment {one.name} is lost"
+        elif one.outcome is ChaosOutcome.REFUSED and count:
+            fact = f"the row of increment {one.name} is there although it was refused"
+        if fact:
+            found.append(ChaosFinding(check=CHECK, key=_name(one.counter), fact=fact, operations=shown([one])))
+    for row in counts:
+        fact = f"no client inserted the row {row.client}/{row.number}"
+        found.append(ChaosFinding(check=CHECK, key=_name(row.counter), fact=fact))
     return found
 
 

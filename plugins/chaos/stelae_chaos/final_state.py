@@ -14,7 +14,8 @@ from stelae.local.whole_tables import wait_until_whole
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import StelaeError
 from stelae_chaos.append_check import AppendedRow
-from stelae_chaos.history import ChaosHistory
+from stelae_chaos.counter_check import CountedRow
+from stelae_chaos.history import ChaosHistory, LastRows
 from stelae_chaos.operations import FINAL_CLIENT, ChaosFinding, ChaosOutcome, CounterRead, SnapshotRead
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.tables import ChaosTables, TableNames
@@ -77,17 +78,15 @@ async def _agreement(
         await asyncio.sleep(POLL_S)
 
 
-async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> list[AppendedRow]:
-    """Add a last read of every register, counter and group to a history; return the rows of the table of appends.
+async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> LastRows:
+    """Add a last read of every register, counter and group to a history; return the rows of the tables.
 
     Raises:
         StelaeError: a table cannot be read in time.
     """
     begun_us = now_us()
-    found = {}
-    async for batch in tables.registers.scan(timeout_s=READ_TIMEOUT_S):
-        found.update({row["id"]: row["text"] for row in batch.to_pylist()})
-    history.add(last_reads(history.registers, found, begun_us, now_us()))
+    registers = await tables.registers.scan(timeout_s=READ_TIMEOUT_S).to_pylist()
+    history.add(last_reads(history.registers, {row["id"]: row["text"] for row in registers}, begun_us, now_us()))
     await _read_counters(tables, history, now_us)
     # The clock of the node that led may have been ahead of this machine's.
     at = max([tables.sums.now(), *(batch.timestamp for batch in history.batches)])
@@ -97,7 +96,12 @@ async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Ca
         read = SnapshotRead(group=group, at=at, rows=rows, begun_us=begun_us, ended_us=now_us(), **_FINAL)
         history.add([read])
     appended = await tables.appends.scan(timeout_s=READ_TIMEOUT_S).to_pylist()
-    return [AppendedRow(row["client"], row["number"], row["text"]) for row in appended]
+    counted = await tables.counters.scan(timeout_s=READ_TIMEOUT_S).to_pylist()
+    return LastRows(
+        registers=[row["id"] for row in registers],
+        appends=[AppendedRow(row["client"], row["number"], row["text"]) for row in appended],
+        counters=[CountedRow(row["counter"], row["client"], row["number"]) for row in counted],
+    )
 
 
 async def _read_counters(tables: ChaosTables, history: ChaosHistory, now_us: Callable[[], int]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stelae_chaos.append_check import AppendedRow, check_appends
 from stelae_chaos.batch_check import check_batches
-from stelae_chaos.counter_check import check_counters
+from stelae_chaos.counter_check import CountedRow, check_counted, check_counters
 from stelae_chaos.operations import (
     AnyOperation,
     AppendCall,
@@ -18,7 +19,15 @@ from stelae_chaos.operations import (
     RegisterCall,
     SnapshotRead,
 )
-from stelae_chaos.register_check import check_registers
+from stelae_chaos.register_check import check_doubled, check_registers
+
+
+class LastRows(NamedTuple):
+    """All rows that scans of whole tables returned at the end of a run; of registers only their keys."""
+
+    registers: Sequence[int]
+    appends: Sequence[AppendedRow]
+    counters: Sequence[CountedRow]
 
 
 @dataclass(slots=True)
@@ -63,17 +72,22 @@ class ChaosHistory:
             "snapshot sums": [*self.batches, *self.snapshots],
         }
 
-    def judge(self, appended: Sequence[AppendedRow] | None) -> list[ChaosFinding]:
+    def judge(self, last: LastRows | None) -> list[ChaosFinding]:
         """Return everything that clients saw and must not see.
 
         Only a history with the last reads of registers, counters and groups shows every lost write.
 
         Args:
-            appended: all rows of the table of appends at the end; ``None``: it could not be read.
+            last: all rows at the end; ``None``: they could not be read.
         """
+        at_the_end = last and (
+            *check_doubled(last.registers),
+            *check_appends(self.appends, last.appends),
+            *check_counted(self.increments, last.counters),
+        )
         return [
             *check_registers(self.registers),
-            *([] if appended is None else check_appends(self.appends, appended)),
+            *(at_the_end or ()),
             *check_counters(self.increments, self.counter_reads),
             *check_batches(self.batches, self.snapshots),
         ]

@@ -6,6 +6,7 @@ its key impossible."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -37,6 +38,15 @@ def check_registers(calls: Iterable[RegisterCall]) -> list[ChaosFinding]:
         if verdict.verdict is not OrderVerdict.LINEARIZABLE:
             found.append(_finding(key, history, verdict))
     return found
+
+
+def check_doubled(keys: Iterable[int]) -> list[ChaosFinding]:
+    """Return a finding for every key of which a scan of the whole table returned several rows."""
+    return [
+        ChaosFinding(check=CHECK, key=f"key {key}", fact=f"the last scan returned {count} rows with this key")
+        for key, count in sorted(Counter(keys).items())
+        if count > 1
+    ]
 
 
 def last_reads(calls: Iterable[RegisterCall], rows: dict[int, str], begun_us: int, ended_us: int) -> list[RegisterCall]:

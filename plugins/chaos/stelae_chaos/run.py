@@ -24,12 +24,12 @@ from stelae.local.node_health import until_served
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import TabletId
-from stelae_chaos.append_check import AppendedRow
 from stelae_chaos.client_process import ClientTask, monotonic_us
 from stelae_chaos.client_processes import ClientProcesses
 from stelae_chaos.fault_kinds import KINDS
 from stelae_chaos.fault_target import FaultTarget
 from stelae_chaos.final_state import read_everything, settle
+from stelae_chaos.history import LastRows
 from stelae_chaos.leader_watch import LeaderWatch
 from stelae_chaos.nemesis import Nemesis, NodeDied
 from stelae_chaos.operations import AnyOperation, ChaosFinding
@@ -225,7 +225,7 @@ class ChaosRun:
         """Compare the replicas, read everything, and judge the history."""
         report = self.report
         self._listener.phase("waiting until the cluster is whole and its replicas agree")
-        appended: list[AppendedRow] | None = None
+        last: LastRows | None = None
         try:
             report.findings += await settle(
                 client,
@@ -237,12 +237,12 @@ class ChaosRun:
             report.settled = True
             self._listener.phase("reading every row")
             tables = await ChaosTables.open(client, self._names, START_TIMEOUT_S)
-            appended = await read_everything(tables, report.history, self._now_us)
+            last = await read_everything(tables, report.history, self._now_us)
         except StelaeError as error:
             fact = f"not every row can be read, so lost writes may not be found: {error}"
             report.findings.append(ChaosFinding(check="health", key="", fact=fact))
         self._listener.phase("judging the history")
-        report.findings += await asyncio.to_thread(partial(report.history.judge, appended))
+        report.findings += await asyncio.to_thread(partial(report.history.judge, last))
         report.require_load()
         if report.clean and self._options.outlive:
             self._listener.phase("dropping the tables of this run")
