@@ -98,8 +98,8 @@ def chaos(
     allow), transfer (leadership of tablets), change-members (a replica is replaced, or loses its vote for a moment),
     lose-disk (a tablet server loses all that it has stored, and the masters replace it; with --up only).
 
-    Exit code 0: nothing is wrong. 1: there are findings. 130: interrupted with Ctrl-C; the cluster was healed, and
-    what happened until then was judged and is clean.
+    Exit code 0: nothing is wrong. 1: there are findings, or a file of the run cannot be written. 130: interrupted with
+    Ctrl-C; the cluster was healed, and what happened until then was judged and is clean.
 
     Example: stelae chaos --up --minutes 0.5
 

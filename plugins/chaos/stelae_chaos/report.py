@@ -28,6 +28,7 @@ class ChaosReport:
         interrupted: whether the user ended the run.
         settled: whether the cluster became whole and its replicas were compared.
         directories_checked: the number of tablet servers whose directories were searched for orphan files.
+        unwritten: the files of the run that could not be written, and why.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class ChaosReport:
     interrupted: bool = False
     settled: bool = False
     directories_checked: int = 0
+    unwritten: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:

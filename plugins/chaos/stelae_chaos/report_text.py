@@ -30,6 +30,8 @@ def show(report: ChaosReport, plot: Path, *, as_json: bool) -> None:
             note(f"    {operation}")
     if len(report.findings) > FINDINGS_MAX:
         note(f"and {len(report.findings) - FINDINGS_MAX} more findings; --json has all")
+    for fact in report.unwritten:
+        note(fact)
     if report.findings:
         note(f"repeat the same plan with --seed {report.seed}")
         note(f"note: the load average of this machine is {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -107,7 +107,7 @@ def run_command(options: CommandOptions) -> int:
     else:
         report = _run_up(run, options, plot)
     show(report, plot, as_json=options.as_json)
-    if not report.clean:
+    if not report.clean or report.unwritten:
         return EXIT_FAILED
     return EXIT_INTERRUPTED if report.interrupted else EXIT_OK
 
@@ -205,15 +205,25 @@ def _run(cluster: ClusterWithMasters, run: RunOptions, options: CommandOptions) 
 def _write(report: ChaosReport, plot: Path, directory: Path | None) -> None:
     """Write the picture; with a folder, also the report and the history, for a look at the findings.
 
-    Raises:
-        BadChaosOptions: the picture cannot be written.
-    """
-    try:
-        plot.write_text(timeline(report))
-    except OSError as error:
-        raise BadChaosOptions(f"--plot {plot} cannot be written: {error}") from error
-    if directory is not None:
-        (directory / REPORT_FILE).write_bytes(msgspec.json.encode(report.document()))
-        with (directory / HISTORY_FILE).open("wb") as file:
-            file.writelines(msgspec.json.encode(one) + b"\n" for one in report.history.all())
+    The report has what cannot be written, and is shown all the same: a run may have taken hours."""
+    _written(report, plot, [timeline(report).encode()])
+    if directory is None:
+        return
+    kept = [_written(report, directory / REPORT_FILE, [msgspec.json.encode(report.document())])]
+    kept.append(_written(report, directory / HISTORY_FILE, _history(report)))
+    if all(kept):
         note(f"the history and the report are in {directory}: {HISTORY_FILE}, {REPORT_FILE}")
+
+
+def _history(report: ChaosReport) -> Iterator[bytes]:
+    return (msgspec.json.encode(one) + b"\n" for one in report.history.all())
+
+
+def _written(report: ChaosReport, path: Path, parts: Iterable[bytes]) -> bool:
+    try:
+        with path.open("wb") as file:
+            file.writelines(parts)
+    except OSError as error:
+        report.unwritten.append(f"{path} cannot be written: {error}")
+        return False
+    return True
