@@ -111,16 +111,17 @@ class ChaosRun:
             client = await stack.enter_async_context(await connect_async(addresses, timeout_s=START_TIMEOUT_S))
             nodes = [node.address for node in self._cluster.nodes]
             connection = await stack.enter_async_context(await Connection.connect(nodes, timeout_s=START_TIMEOUT_S))
-            tablets = await self._create(client)
             target = FaultTarget(
                 self._cluster.masters,
                 self._cluster.servers,
-                [*tablets],
+                (),
                 connection,
                 outlive=self._options.outlive,
                 disposable=self._cluster if self._options.disposable else None,
             )
-            kinds = self._possible(target)
+            kinds = self._possible(target)  # Before there are tables: without any kind, none may be left.
+            tablets = await self._create(client)
+            target.tablets = tuple(tablets)
             await self._load(target, tablets, kinds)
             await self._judge(client)
         return self.report
@@ -245,5 +246,13 @@ class ChaosRun:
         report.findings += await asyncio.to_thread(partial(report.history.judge, last))
         report.require_load()
         if report.clean and self._options.outlive:
-            self._listener.phase("dropping the tables of this run")
+            await self._drop(client)
+
+    async def _drop(self, client: AsyncClient) -> None:
+        """Drop the tables. If that fails, the report says so, and what was found is not lost."""
+        self._listener.phase("dropping the tables of this run")
+        try:
             await drop_tables(client, self._names)
+        except StelaeError as error:
+            fact = f"the tables of the run, {self._names.pattern}, cannot be dropped: {error}"
+            self.report.findings.append(ChaosFinding(check="health", key="", fact=fact))

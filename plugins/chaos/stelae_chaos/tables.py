@@ -51,6 +51,11 @@ class TableNames(msgspec.Struct, frozen=True, kw_only=True):
         """Return the names of a run, which other runs on the same cluster do not have."""
         return cls(**{name: f"chaos-{run}-{name}" for name in WORKLOADS})
 
+    @property
+    def pattern(self) -> str:
+        """What fits the names of a run, for messages."""
+        return f"{self.registers.removesuffix('registers')}*"
+
     def all(self) -> tuple[str, ...]:
         """Return all names, in the order of ``WORKLOADS``."""
         return tuple(getattr(self, name) for name in WORKLOADS)
