@@ -34,6 +34,8 @@ class ClientProcesses:
         self._record = record
         self._processes: list[Process] = []
         self._stopping = False
+        self._late = False
+        self._give_up: asyncio.TimerHandle | None = None
 
     async def start(self, tasks: Sequence[ClientTask]) -> None:
         """Start one process for each task; return when all have opened their tables.
@@ -55,27 +57,41 @@ class ClientProcesses:
         """Record the operations of all processes until :meth:`stop`.
 
         Raises:
-            ClientEnded: a process ended by itself.
+            ClientEnded: a process ended by itself, or did not end within ``STOP_TIMEOUT_S`` after :meth:`stop`.
         """
         await asyncio.gather(*(self._read(process) for process in self._processes))
 
     async def _read(self, process: Process) -> None:
-        while line := await _stdout(process).readline():
+        while (line := await _stdout(process).readline()).endswith(b"\n"):  # A killed process may leave part of a line.
             self._record(decoder.decode(line))
         code = await process.wait()
+        if code and self._late:
+            raise ClientEnded(f"a client process did not end its operations within {STOP_TIMEOUT_S:.0f} s")
         if code or not self._stopping:
             raise ClientEnded(f"a client process ended with exit code {code}; its message is above")
 
     def stop(self) -> None:
-        """Let every process end its operations. :meth:`read` returns when all have ended."""
+        """Let every process end its operations. :meth:`read` returns when all have ended.
+
+        A process that does not end in time is killed: an operation of the client that ignores its timeout would
+        otherwise keep the run from its report."""
         self._stopping = True
+        self._give_up = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._kill_late)
         for process in self._processes:
             if process.stdin is not None:
                 process.stdin.close()
 
+    def _kill_late(self) -> None:
+        self._late = True
+        for process in self._processes:
+            if process.returncode is None:
+                process.kill()
+
     async def kill(self) -> None:
         """End what is left of the processes, by force."""
         self._stopping = True
+        if self._give_up is not None:
+            self._give_up.cancel()
         for process in self._processes:
             if process.returncode is None:
                 process.kill()
