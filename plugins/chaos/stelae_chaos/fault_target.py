@@ -18,7 +18,7 @@ from stelae.client.connection import Connection
 from stelae.local.chaos.node_rules import RulesKind, rules_paths, set_rules
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo_verification import wait_for_health
-from stelae.local.node_process import NodeProcess
+from stelae.local.node_process import NodeProcess, NodeRuns
 from stelae.local.replica_status import leaders
 from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
 from stelae.protocol.master_messages import SetServerMode
@@ -113,7 +113,8 @@ class FaultTarget:
         """Start the nodes whose processes have ended by themselves, so that what they hold can be read."""
         for node in self.exited():
             node.kill()  # Nothing is left to kill, but the ended process is still to be reaped.
-            node.start(outlive=self._outlive)
+            with suppress(NodeRuns):
+                node.start(outlive=self._outlive)
 
     # -- breaking --------------------------------------------------------------------------------
 
@@ -184,11 +185,13 @@ class FaultTarget:
         """Undo everything: nodes run, nothing is lost or slow, and clocks are right. May be called at any time."""
         for node, pid in self._stopped.items():
             if node.running_pid() == pid:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
         self._stopped.clear()
         for node, kind in self._ruled:
             set_rules(self._rules[node][kind], [])
         self._ruled.clear()
         for node in sorted(self._killed, key=lambda node: node.name):
-            node.start(outlive=self._outlive)
+            with suppress(NodeRuns):  # `stelae cluster up` may have started it meanwhile.
+                node.start(outlive=self._outlive)
             self._killed.remove(node)

@@ -16,7 +16,7 @@ from stelae.cli.node_formatting import format_here
 from stelae.local.chaos.node_rules import RulesKind, enable_rules
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
-from stelae.local.node_process import NodeProcess
+from stelae.local.node_process import NodeProcess, NodeRuns
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import SetServerMode
 from stelae.spi.errors import Unavailable
@@ -145,6 +145,28 @@ def nodes(folder: Path, count: int) -> list[NodeProcess]:
 
 def of(servers: list[NodeProcess]) -> FaultTarget:
     return FaultTarget((), servers, [TabletId("t")], None, outlive=False)  # type: ignore[arg-type]
+
+
+def test_a_killed_node_that_another_command_has_started_does_not_keep_the_others_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --dir, ``stelae cluster up`` may start the nodes while a fault lasts."""
+    servers = nodes(tmp_path, 3)
+    target = of(servers)
+    started: list[NodeProcess] = []
+
+    def start(node: NodeProcess, *, outlive: bool) -> None:
+        if node is servers[0]:
+            raise NodeRuns("tserver-0 runs already")
+        started.append(node)
+
+    monkeypatch.setattr(NodeProcess, "start", start)
+    for node in servers:
+        target.kill(node)
+    target.heal()
+    assert started == servers[1:]
+    target.heal()
+    assert started == servers[1:]
 
 
 def test_kinds_that_a_target_does_not_have_say_why(tmp_path: Path) -> None:
