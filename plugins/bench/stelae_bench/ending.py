@@ -56,8 +56,8 @@ def exit_code(
         print_json(document)
     else:
         print("\n".join(lines(document)))
-    if draw is not None:
-        draw(document)
     for problem in report.problems:
         note(f"problem: {problem}")
+    if draw is not None:
+        draw(document)  # May fail. Then everything else has been said.
     return EXIT_OK if report.ok else EXIT_FAILED

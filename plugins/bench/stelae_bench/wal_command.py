@@ -149,5 +149,9 @@ def _write(document: dict[str, Any], plot: Path | None, page: Path | None) -> No
             page.write_text(markdown(document), encoding="utf-8")
         except OSError as error:
             raise CallerError(f"--markdown {page} cannot be written: {error}") from error
-    if plot is not None:
+    if plot is None:
+        return
+    if document["rows"]:
         draw(document, plot)
+    else:
+        note(f"nothing was measured, so there is no plot {plot}")

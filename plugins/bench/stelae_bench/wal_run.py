@@ -154,6 +154,8 @@ class _WalBenchRun:
         await self._grow()
         for case in self._settings.cases:
             for engine in self._queued:
+                if self._report.problems:
+                    return  # There may be no groups, which the bare loops could write.
                 await self._sample(engine.name, case, WARM_UP_S)
         for number in range(1, self._settings.rounds + 1):
             self._note(f"round {number} of {self._settings.rounds}")
@@ -167,9 +169,9 @@ class _WalBenchRun:
             ]
             self._rng.shuffle(parts)
             for part in parts:
-                await part()
                 if self._report.problems:
                     return
+                await part()
 
     async def _grow(self) -> None:
         bodies = Bodies(GROW_ENTRY_BYTES, self._settings.seed)

@@ -13,10 +13,12 @@ from stelae.spi.errors import CallerError
 from stelae.spi.extras import MissingExtra
 from stelae_bench import wal_run
 from stelae_bench.wal_cases import CEILING, ENGINES, REFERENCES, WalBenchSettings
-from stelae_bench.wal_command import _names
+from stelae_bench.wal_command import _names, _write
+from stelae_bench.wal_open import OpenLogs
 from stelae_bench.wal_plot import draw
 from stelae_bench.wal_report import HUNDRED, MANY, ONE
 from stelae_bench.wal_run import run
+from stelae_bench.wal_samples import WalSample
 from stelae_bench.wal_table import lines
 from tests.unit.bench.test_wal_report import report_of
 
@@ -74,6 +76,25 @@ def test_what_the_rounds_found_stands_when_a_large_log_cannot_be_measured(monkey
     assert len(report.rounds["segmented", ONE]) == 5
     assert report.problems == ["reads, restarts and collection were not measured: planted"] and not report.ok
     assert report.document()["logs"] == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_disk_that_is_full_while_warming_up_is_a_problem_of_the_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    """No groups were formed then, which the bare loops could repeat. The seed decides who would come first."""
+
+    async def full(*_: object, **__: object) -> WalSample:
+        problem = "an append failed: no space is left"
+        return WalSample(seconds=0, cpu_s=0, latencies_us=[], groups=[], commits_us=[], problems=[problem])
+
+    monkeypatch.setattr(WalBenchSettings, "cases", property(lambda _: [ONE]))
+    monkeypatch.setattr(OpenLogs, "measure", full)
+    report = run(replace(settings("segmented"), seed=seed), lambda _: None)
+    assert report.problems and "no space is left" in report.problems[0]
+    assert lines(report.document())[-1] == "NOT OK"
+    _write(report.document(), tmp_path / "wal.svg", None)
+    assert not (tmp_path / "wal.svg").exists()
 
 
 def test_engines_of_others_stand_before_the_bare_loops_in_rows_tables_and_picture(tmp_path: Path) -> None:
