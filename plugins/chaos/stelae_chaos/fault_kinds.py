@@ -79,9 +79,14 @@ async def _leader(target: FaultTarget, rng: random.Random, tablets: Sequence[Tab
 
 
 def _kill(target: FaultTarget, nodes: Sequence[NodeProcess]) -> str:
-    for node in nodes:
+    """Kill nodes. One that has ended by itself is left as it is: the nemesis must find it."""
+    ended = [node for node in target.exited() if node in nodes]
+    killed = [node for node in nodes if node not in ended]
+    for node in killed:
         target.kill(node)
-    return f"SIGKILL of {_names(nodes)}"
+    told = [f"SIGKILL of {_names(killed)}"] if killed else []
+    told += [f"{node.name} has ended by itself" for node in ended]
+    return ", ".join(told)
 
 
 def _names(nodes: Sequence[NodeProcess]) -> str:

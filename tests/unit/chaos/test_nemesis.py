@@ -147,6 +147,25 @@ def of(servers: list[NodeProcess]) -> FaultTarget:
     return FaultTarget((), servers, [TabletId("t")], None, outlive=False)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", ["kill-all", "lose-disk"])
+def test_a_node_that_has_ended_by_itself_is_not_killed_so_that_it_is_found(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a fault waits for leaders or for a whole cluster, a node may crash. A kill would pass for its end."""
+    target = of(nodes(tmp_path, 2))
+
+    async def problems() -> list[str]:
+        return ["tserver-1 does not answer"]
+
+    killed: list[NodeProcess] = []
+    monkeypatch.setattr(target, "problems", problems)
+    monkeypatch.setattr(target, "kill", killed.append)
+    monkeypatch.setattr(target, "exited", lambda: target.servers)
+    told = asyncio.run(KINDS[kind].inflict(target, random.Random(1)))
+    assert killed == []
+    assert "has ended by itself" in told
+
+
 def test_a_killed_node_that_another_command_has_started_does_not_keep_the_others_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +214,7 @@ def test_a_server_is_only_killed_while_a_tablet_could_lose_its_majority(
     killed: list[NodeProcess] = []
     monkeypatch.setattr(target, "problems", problems)
     monkeypatch.setattr(target, "kill", killed.append)
+    monkeypatch.setattr(target, "exited", list)
     told = asyncio.run(KINDS["lose-disk"].inflict(target, random.Random(1)))
     assert killed == [server] and kept.exists()
     assert "which keeps its disk" in told and "tablet t lacks a replica" in told
