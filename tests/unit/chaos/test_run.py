@@ -18,7 +18,7 @@ from stelae_chaos.run import ChaosRun, NoFaultPossible, RunOptions
 
 
 class Stage:
-    """What stands in for the cluster of a run, and what was done to it."""
+    """A substitute for the cluster of a run, with what was done to it."""
 
     def __init__(self) -> None:
         self.created: list[str] = []
