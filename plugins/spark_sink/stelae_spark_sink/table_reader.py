@@ -15,6 +15,7 @@ from stelae.client import ScanToken, Table, to_datetime
 from stelae.client.filters import predicates
 from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
+from stelae_spark_sink.history_check import check_history
 from stelae_spark_sink.json_filters import with_values
 from stelae_spark_sink.options import (
     TARGET_PARTITION_BYTES,
@@ -39,12 +40,11 @@ def check_time(table: Table, at: int, timeout_s: float) -> None:
     """Check on the driver that a table can be read as of a time, before any task fails for it.
 
     Raises:
-        BadOption: the time is below the history floor of the table, or in the future.
+        BadOption: the time is below the history floor of a tablet.
+        CallerError: it is in the future.
     """
     try:
-        first_tablet = table.scan(table.key, limit=1, at=at, timeout_s=timeout_s).tokens()[:1]
-        for token in first_tablet:
-            table.open(token, timeout_s=timeout_s).count()
+        check_history(table, at, timeout_s)
     except TooOld as error:
         floor = to_datetime(error.floor).isoformat()
         raise BadOption(

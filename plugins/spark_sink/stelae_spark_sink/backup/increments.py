@@ -10,6 +10,7 @@ from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.backup.backup_root import BackupRoot
 from stelae_spark_sink.backup.chains import Backup, BrokenChain, NoBackup, chain
 from stelae_spark_sink.backup.manifest import Kind, Manifest
+from stelae_spark_sink.history_check import check_history
 
 TAKE_FULL = "take a full backup: stelae-spark backup --full, or backup_table(kind='full')"
 
@@ -60,7 +61,7 @@ def older_rows(table: Table, parent: Manifest, timeout_s: float) -> Mapping[int,
     """Return the values, by id, that columns added since the parent have in rows that are older than the column.
 
     The table is read as of the parent's time: there, every row is older than these columns, so any row shows the
-    values. This also checks that the table still keeps the history since the parent.
+    values. This also checks that all tablets still keep the history since the parent.
 
     Returns:
         ``None``: columns were added, and the table had no rows. Then all of its present rows have changed since.
@@ -69,9 +70,11 @@ def older_rows(table: Table, parent: Manifest, timeout_s: float) -> Mapping[int,
         CannotContinue: the table does not keep its history since the parent any more.
     """
     added = {column.name: column.id for column in table.schema.columns if column.id not in parent.by_id}
-    columns = [*added] or table.key
+    found: list[Any] = []
     try:
-        found = table.scan(columns, limit=1, at=parent.at, timeout_s=timeout_s).to_pylist()
+        check_history(table, parent.at, timeout_s)
+        if added:
+            found = table.scan([*added], limit=1, at=parent.at, timeout_s=timeout_s).to_pylist()
     except TooOld as error:
         floor = to_datetime(error.floor).isoformat()
         fact = f"the last backup of table {table.name!r} is of {parent.time}, and its history is kept since {floor}"
