@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from stelae.spi.errors import StelaeError
 from stelae.spi.write import SourceFence, checked_fence
+from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.job_sources import source_of_job
 from stelae_spark_sink.options import (
     EPOCH,
@@ -88,20 +89,17 @@ class BatchWriter(DataSourceArrowWriter):
         """
         options = self._options
         total = total_of(messages) or TaskResult(self._fence)
-        table, timeout_s = table_of(options), write_timeout_s(options)
-        epoch = table.epoch(*self._fence)
+        table = table_of(options)
         if self._overwritten_at is not None and not total.skipped and not total.failed:
-            where = replaced_rows(table, options)
-            remove_rows_since(table, where, epoch, self._overwritten_at, timeout_s)
+            epoch, where = table.epoch(*self._fence), replaced_rows(table, options)
+            remove_rows_since(table, where, epoch, self._overwritten_at, write_timeout_s(options))
             total.tablets.update(epoch.tablets)
         try:
             report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         except RowsNotWritten:
             self._end_tasks()
             raise
-        epoch.complete(None if total.skipped else total.tablets, ends=self._is_single, timeout_s=timeout_s)
-        rejects_tablets = None if total.skipped else total.rejects_tablets
-        complete_rejects(options, self._fence, rejects_tablets, ends=self._is_single)
+        complete_job(options, table, total, ends=self._is_single)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """End a job that has failed: rows that are written stay, and a repeated job writes the rest.

@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 
 from stelae.spi.errors import PluginError
 from stelae.spi.write import SourceFence, checked_fence
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions, write_timeout_s
-from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
+from stelae_spark_sink.job_end import complete_job
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions
+from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import report, total_of
 from stelae_spark_sink.task_writer import write_task
@@ -86,9 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = self._options
         table = table_of(options)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
-        tablets = None if total.skipped else total.tablets
-        table.epoch(*total.fence).complete(tablets, timeout_s=write_timeout_s(options))
-        complete_rejects(options, total.fence, None if total.skipped else total.rejects_tablets)
+        complete_job(options, table, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """End a batch without an effect of its own: Spark runs it again, and then it is completed."""

@@ -31,7 +31,7 @@ COLUMNS = [
 ]
 GIVEN = StructType([StructField("id", LongType()), StructField("day", LongType()), StructField("note", StringType())])
 WHERE = '[["day", "=", 2]]'
-Rows = Sequence[tuple[int, int, str | None]]
+Rows = Sequence[tuple[int, int | None, str | None]]
 
 
 @pytest.fixture
@@ -206,6 +206,20 @@ def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Tab
     again = job(**options)
     again.commit(tasks(again, [(2, 0, "new")]))
     assert len(rejects.scan().to_pylist()) == 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_job_that_has_only_rejects_is_complete_when_it_runs_again(
+    table: Table, rejects: Table, overwrite: bool
+) -> None:
+    """Its epoch was over in the table of rejects and not in the table of the job, so each repetition of it failed."""
+    where = {"replaceWhere": WHERE} if overwrite else {}
+    for _ in range(2):
+        writer = job(
+            overwrite=overwrite, source="s", epoch="3", rejectsTable="rejects", failOnRowErrors="false", **where
+        )
+        writer.commit(tasks(writer, [(100, 1, "outside")] if overwrite else [(100, None, "no day")]))
+    assert len(rejects.scan().to_pylist()) == 1 and len(held(table)) == 30
 
 
 def test_two_operations_of_one_source_and_epoch_are_both_written(table: Table) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stelae.client import Table
 from stelae.spi.write import checked_fence
-from stelae_spark_sink import data_source, stream_writer
+from stelae_spark_sink import data_source, rejects_table, stream_writer
 from stelae_spark_sink.stream_writer import StreamWriter
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
@@ -30,10 +30,12 @@ def stream(**options: str) -> StreamWriter:
     return made
 
 
-def run(writer: StreamWriter, number: int, note: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(writer: StreamWriter, number: int, note: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a batch of one row, as a task in which Spark has set the query and the batch."""
     monkeypatch.setattr(StreamWriter, "_fence", lambda _: checked_fence(QUERY, number))
-    rows = pa.RecordBatch.from_arrays([pa.array([number]), pa.array([note])], GIVEN.names)
+    raw = pa.array([note.encode() if isinstance(note, str) else note], pa.binary())
+    notes = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+    rows = pa.RecordBatch.from_arrays([pa.array([number]), notes], GIVEN.names)
     writer.commit([writer.write(iter([rows]))], number)
 
 
@@ -53,3 +55,17 @@ def test_a_process_begins_an_epoch_once_for_each_run_and_remembers_some_of_them(
 def test_a_stream_may_wait_longer_than_a_write_is_retried(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     run(stream(timeoutSeconds="600"), 0, "new", monkeypatch)
     assert table.scan().to_pylist() == [{"id": 0, "note": "new"}]
+
+
+def test_a_batch_that_has_only_rejects_is_complete_when_it_runs_again(
+    table: Table, make_table: MadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tablet of the table had a row of the batch, so none knew that it was complete. The table of rejects did, and
+    refused the rejects: each start of the query failed, after the driver was killed before its record of the batch."""
+    rejects = make_table("rejects", rejects_table.definition(), [*rejects_table.KEY])
+    options = {"rejectsTable": "rejects", "failOnRowErrors": "false"}
+    for _ in range(2):
+        run(stream(**options), 7, b"\xff", monkeypatch)
+    assert [row["code"] for row in rejects.scan().to_pylist()] == ["BAD_VALUE"]
+    run(stream(**options), 8, "good", monkeypatch)
+    assert table.scan().to_pylist() == [{"id": 8, "note": "good"}]
