@@ -50,13 +50,23 @@ class BackupRoot:
     def entries(self, table: str | None = None) -> Iterator[BackupEntry]:
         """Yield all folders of backups, of tables that once had a name or of all tables; those of a table by time.
 
-        The folders of a table that was renamed are included."""
+        The folders of a table that was renamed are included. The folder of a table with another name may begin in the
+        same way, so its manifests decide. If it has none, it counts."""
         tables = self.files.folders(self.path)
-        if table is not None:
-            named = [one for one in tables if one.startswith(table_prefix(table))]
-            suffixes = {one[one.rindex(".") :] for one in named}
-            tables = [one for one in tables if "." in one and one[one.rindex(".") :] in suffixes]
-        yield from self._in(tables)
+        if table is None:
+            yield from self._in(tables)
+            return
+        suffixes = {
+            one[one.rindex(".") :]: None
+            for one in tables
+            if one.startswith(table_prefix(table)) and self._may_be_of(table, one)
+        }
+        yield from self._in([one for one in tables if "." in one and one[one.rindex(".") :] in suffixes])
+
+    def _may_be_of(self, table: str, folder: str) -> bool:
+        """Return whether a folder has a backup of a table under this name, or none with a manifest."""
+        names = {entry.backup.manifest.table for entry in self._in([folder]) if entry.backup is not None}
+        return not names or table in names
 
     def backups(self, table: str | None = None) -> Sequence[Backup]:
         """Return all backups of tables that once had a name, or of all tables. Unfinished ones are left out.
@@ -65,6 +75,14 @@ class BackupRoot:
             BadManifest: a manifest is damaged, so that it is unknown which backup it is.
         """
         return _usable(self.entries(table))
+
+    def backups_or_others(self, table: str) -> Sequence[Backup]:
+        """Return the backups of a table; those of all tables if it has none, for an error that names these tables.
+
+        Raises:
+            BadManifest: a manifest of the table is damaged.
+        """
+        return self.backups(table) or [entry.backup for entry in self.entries() if entry.backup is not None]
 
     def backups_of(self, table_id: str) -> Sequence[Backup]:
         """Return all backups of a table, whatever its names were; raises as :meth:`backups` does."""

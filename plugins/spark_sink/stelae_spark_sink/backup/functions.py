@@ -163,7 +163,7 @@ def verify_backups(
     if at is not None and table is None:
         raise CallerError("at needs the name of a table")
     root = BackupRoot(spark, folder)
-    found = root.backups(table)
+    found = root.backups() if table is None else root.backups_or_others(table)
     if table is not None:
         last = latest(found, table, None if at is None else hybrid(at))
         found = found if at is None else chain(found, last)

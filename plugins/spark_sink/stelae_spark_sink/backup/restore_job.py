@@ -81,7 +81,7 @@ def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: 
         StorageError: the restored table differs from the backup. It keeps its interim name.
         AnalysisException: rows were not written. The same call continues the restore.
     """
-    known = root.backups(options.table)
+    known = root.backups_or_others(options.table)
     backups = chain(known, latest(known, options.table, options.at))
     last = backups[-1].manifest
     if options.name in client.tables() and not options.replace:
