@@ -28,7 +28,7 @@ from stelae_spark_sink.options import (
 from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import table_of
-from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, report, total_of
+from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
 
@@ -59,6 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._fence = _fence_of(options, overwrite=overwrite)
         table = table_of(options, planning=True)
+        self._table_id = table.table_id
         check_columns(table, options, given)
         check_rejects_table(options)
         self._overwritten_at: int | None = None
@@ -86,10 +87,12 @@ class BatchWriter(DataSourceArrowWriter):
 
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
+            TableReplaced: the table was dropped and created anew meanwhile. No row of the new one is deleted.
         """
         options = self._options
         total = total_of(messages) or TaskResult(self._fence)
         table = table_of(options)
+        check_same_table(table.name, {self._table_id, table.table_id, *total.table_ids})
         if self._overwritten_at is not None and not total.skipped and not total.failed:
             epoch, where = table.epoch(*self._fence), replaced_rows(table, options)
             remove_rows_since(table, where, epoch, self._overwritten_at, write_timeout_s(options))

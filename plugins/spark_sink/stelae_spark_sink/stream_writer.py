@@ -20,7 +20,7 @@ from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions
 from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import table_of
-from stelae_spark_sink.task_result import report, total_of
+from stelae_spark_sink.task_result import check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
 
@@ -80,12 +80,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
+            TableReplaced: the table was dropped and created anew during the batch. Spark runs it again.
         """
         total = total_of(messages)
         if total is None:
             return
         options = self._options
         table = table_of(options)
+        check_same_table(table.name, {table.table_id, *total.table_ids})
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         complete_job(options, table, total)
 

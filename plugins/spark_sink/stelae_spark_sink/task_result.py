@@ -24,6 +24,10 @@ class RowsNotWritten(CallerError, code="SPARK_ROWS_NOT_WRITTEN"):
     """Rows of a job were not written. All other rows are written."""
 
 
+class TableReplaced(CallerError, code="SPARK_TABLE_REPLACED"):
+    """A table was dropped and created anew under its name while a job wrote it. Rows of the job are in the old one."""
+
+
 @dataclass
 class TaskResult(WriterCommitMessage):
     """What a task has written, or what all tasks of a job have."""
@@ -35,6 +39,7 @@ class TaskResult(WriterCommitMessage):
     size_bytes: int = 0  #: Bytes of the rows, as Arrow values.
     retries: int = 0  #: How often the client sent a request again.
     samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
+    table_ids: set[str] = field(default_factory=set)  #: Ids of the tables that had the name when tasks wrote.
     tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
     rejects_tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rejects were written.
 
@@ -64,9 +69,25 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.size_bytes += task.size_bytes
         total.retries += task.retries
         total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]
+        total.table_ids |= task.table_ids
         total.tablets |= task.tablets
         total.rejects_tablets |= task.rejects_tablets
     return total
+
+
+def check_same_table(name: str, table_ids: Iterable[str]) -> None:
+    """Check that the name of a table was that of one table during a whole job.
+
+    Args:
+        name: name of the table.
+        table_ids: its ids when the tasks wrote, and when the job was committed.
+
+    Raises:
+        TableReplaced: there are several.
+    """
+    if len({*table_ids}) > 1:
+        fact = f"table {name!r} was dropped and created anew while a job wrote it, so rows of the job are missing in it"
+        raise TableReplaced(f"{fact}; start the job again")
 
 
 def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = None) -> None:

@@ -80,6 +80,7 @@ class _TaskWriter:
         self._ignores_null = options[IGNORE_NULL]
         self._timeout_s = write_timeout_s(options)
         self._table = table_of(options)
+        self.result.table_ids.add(self._table.table_id)
         self._retries_before = self._table.retries
         self._epoch = self._table.epoch(*fence)
         self._where = replaced_rows(self._table, options)

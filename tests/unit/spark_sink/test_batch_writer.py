@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from stelae_spark_sink import data_source, overwrite, rejects_table
 from stelae_spark_sink.batch_writer import BatchWriter
 from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import to_json
-from stelae_spark_sink.task_result import RowsNotWritten
+from stelae_spark_sink.task_result import RowsNotWritten, TableReplaced
 from stelae_spark_sink.task_writer import EpochOver
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
@@ -405,3 +406,21 @@ def test_a_table_of_rejects_may_have_columns_of_its_owner(table: Table, make_tab
     extra = {"name": "seen", "type": "timestamp", "nullable": True}
     make_table("rejects", [*rejects_table.definition(), extra], [*rejects_table.KEY])
     job(rejectsTable="rejects")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_table_that_is_created_anew_while_a_job_writes_it_fails_the_job(
+    table: Table, make_table: MadeTable, overwrite: bool
+) -> None:
+    """As by a restore that replaces it. The job said that all rows are written, and half of them were in the table that
+    was dropped; an overwrite deleted rows of the new one."""
+    table._table._location = msgspec.structs.replace(table._table._location, table_id="t1")
+    writer = job(overwrite=overwrite)
+    messages = tasks(writer, [(1, 1, "new")])
+    anew = make_table("readings", COLUMNS, ["id"])
+    anew._table._location = msgspec.structs.replace(anew._table._location, table_id="t2")
+    anew.insert((7, 0, "restored"))
+    messages += tasks(writer, [(2, 2, "new")])
+    with pytest.raises(TableReplaced, match=r"'readings' was dropped and created anew while a job wrote it.*job again"):
+        writer.commit(messages)
+    assert 7 in held(anew)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -10,6 +11,7 @@ from stelae.client import Table
 from stelae.spi.write import checked_fence
 from stelae_spark_sink import data_source, rejects_table, stream_writer
 from stelae_spark_sink.stream_writer import StreamWriter
+from stelae_spark_sink.task_result import TableReplaced
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string", "nullable": True}]
@@ -69,3 +71,19 @@ def test_a_batch_that_has_only_rejects_is_complete_when_it_runs_again(
     assert [row["code"] for row in rejects.scan().to_pylist()] == ["BAD_VALUE"]
     run(stream(**options), 8, "good", monkeypatch)
     assert table.scan().to_pylist() == [{"id": 8, "note": "good"}]
+
+
+def test_a_batch_during_which_the_table_is_created_anew_runs_again(
+    table: Table, make_table: MadeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the batch was in the table that was dropped, and the batch counted as written."""
+    monkeypatch.setattr(StreamWriter, "_fence", lambda _: checked_fence(QUERY, 3))
+    writer, notes = stream(), pa.array(["new"])
+    messages = [writer.write(iter([pa.RecordBatch.from_arrays([pa.array([1]), notes], GIVEN.names)]))]
+    anew = make_table("readings", COLUMNS, ["id"])
+    anew._table._location = msgspec.structs.replace(anew._table._location, table_id="another")
+    messages.append(writer.write(iter([pa.RecordBatch.from_arrays([pa.array([2]), notes], GIVEN.names)])))
+    with pytest.raises(TableReplaced):
+        writer.commit(messages, 3)
+    run(stream(), 3, "again", monkeypatch)
+    assert anew.scan(order="key").to_pylist() == [{"id": 2, "note": "new"}, {"id": 3, "note": "again"}]

@@ -20,6 +20,7 @@ class RetryingTable:
     """A table whose client sends each request three times. It was used by another task before."""
 
     name = "t"
+    table_id = "t1"
     schema = SimpleNamespace(by_name={})
     retries = 7
     tablets: Sequence[str] = ()
