@@ -6,6 +6,7 @@ files return. Both are equal only if the files have what the table had."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -23,6 +24,9 @@ from stelae_spark_sink.backup.table_parts import stored_schema
 from stelae_spark_sink.spark_types import quoted
 
 _ROWS, _DELETED, _CHECKSUM, _FILE = "rows", "deleted", "checksum", "file"
+
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
+"""Characters by which Spark takes a path for a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,12 @@ def total(counts: Mapping[str, RowCounts]) -> RowCounts:
 def read_files(spark: SparkSession, folder: str, names: Sequence[str], schema: t.StructType) -> DataFrame:
     """Return the rows of Parquet files. A file that is missing or damaged fails the query."""
     reader = spark.read.schema(schema).options(ignoreCorruptFiles="false", ignoreMissingFiles="false")
-    return reader.parquet(*[f"{rows_folder(folder)}/{name}" for name in names])
+    return reader.parquet(*[literal_path(f"{rows_folder(folder)}/{name}") for name in names])
+
+
+def literal_path(path: str) -> str:
+    """Return a path for a reader of Spark, which would take one with brackets for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def counts_by_file(
