@@ -80,7 +80,8 @@ class TabletManager:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
 
         Harmless if the replica is already deleted. A copy of the tablet that is in progress is cancelled first; one
-        deletion waits for its end.
+        deletion waits for its end. After an error the call can be repeated: the replica runs again, unless its
+        tombstone was written.
 
         Args:
             tablet_id: the tablet. A tablet that was never on this node is an error, because it can have no tombstone.
@@ -206,7 +207,11 @@ class TabletManager:
         replica = self._node.replicas.get(tablet_id)
         if replica is not None:
             self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
-            yield from self.set_aside(replica, reason, removed=seen is None)
+            try:
+                yield from self.set_aside(replica, reason, removed=seen is None)
+            except (StelaeError, OSError):  # Masters take a tablet that is no replica for deleted.
+                yield from self.start_again(replica)
+                raise
             self._node.peers.members.forget(tablet_id)
             return
         found = yield from self.look(tablet_id)

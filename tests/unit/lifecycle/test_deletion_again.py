@@ -14,7 +14,7 @@ from stelae.lifecycle.blocking_steps import OffLoop, Until
 from stelae.lifecycle.deletion import write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.lifecycle.tablet_manager import TabletManager
-from stelae.spi.errors import Full, StorageError
+from stelae.spi.errors import Full, StelaeError, StorageError
 from stelae.spi.ids import LogId, OpId
 from tests.unit.lifecycle.copy_network import FakeNetwork
 from tests.unit.lifecycle.copy_node import CopyNode
@@ -158,3 +158,29 @@ def test_the_last_op_id_of_a_failed_replica_is_read_behind_its_last_append() -> 
     except StopIteration as ended:
         assert ended.value == OpId(1, 9)
     assert not queued[0]
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+@pytest.mark.parametrize("error", [Full, StorageError, FileNotFoundError])
+def test_a_replica_of_which_no_tombstone_was_written_runs_until_it_is_deleted(
+    dropped: bool, error: type[Exception]
+) -> None:
+    """It was shut down, and neither a replica nor failed: the next order took it for deleted, and its data stayed."""
+    node, answers = lagging(), list[Any]()
+    seen = None if dropped else node.peers.replicas[TABLET].status.committed_config.op_id
+
+    def fails(_operation: str, path: str) -> None:
+        if path.startswith(f"{LAYOUT.quarantine}/"):
+            raise error("no space")
+
+    node.disk.faults.hook = fails
+    node.manager.delete(TABLET, "evicted", answers.append, seen=seen)
+    assert isinstance(answers.pop(), StelaeError)
+    assert node.block().data_state is DataState.READY and TABLET in node.peers.replicas
+    assert TABLET not in node.loader.failed
+    node.disk.faults.hook = None
+    node.manager.delete(TABLET, "evicted", answers.append, seen=seen)
+    assert answers == [None]
+    block = node.block()
+    assert (block.data_state, block.tombstone, block.removed) == (DataState.DELETED, LAST, dropped)
+    assert LogId(TABLET, 1) not in node.wal.logs() and TABLET not in node.peers.replicas
