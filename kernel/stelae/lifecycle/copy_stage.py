@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from typing import TypeVar
 
 import crc32c
 import msgspec
@@ -39,6 +40,8 @@ from stelae.spi.errors import Corrupt, Full, StorageError
 from stelae.spi.ids import TabletId
 from stelae.spi.services import Buffer, File, Files
 from stelae.spi.wal import SnapshotUnit
+
+_Read = TypeVar("_Read")
 
 READ_BYTES = 1 << 20
 """Bytes of an item that are read at a time."""
@@ -176,9 +179,10 @@ class CopyStage:
         return 0 if file is None else file.size()
 
     def checksum(self, item: str) -> int:
-        """Return the CRC32C of the stored bytes of an item. Raises ``StorageError``."""
+        """Return the CRC32C of the stored bytes of an item. Raises ``StorageError``; if they cannot be read, the item
+        arrives again from its beginning when the copy goes on."""
         file = self._part(item, create=False)
-        return 0 if file is None else _checksum_of(file)
+        return 0 if file is None else self._read_part(item, lambda: _checksum_of(file))
 
     def write(self, item: str, offset: int, data: Buffer) -> None:
         """Store bytes of an item. ``offset`` equals ``stored(item)``.
@@ -207,7 +211,8 @@ class CopyStage:
         file = self._part(item, create=True)
         assert file is not None
         self._hashing.wait()
-        unit, found = self._items[item], self._digests.get(item) or _digest_of(file)
+        unit, found = self._items[item], self._digests.get(item)
+        found = found or self._read_part(item, lambda: _digest_of(file))
         if not found.is_that_of(unit):
             self.discard(item)
             raise Corrupt("the item does not have the digest that its source announced", path=self._path(item))
@@ -252,7 +257,7 @@ class CopyStage:
     def verify(self) -> list[str]:
         """Read all items, and check that they have their digests or the checksums of bytes that had them.
 
-        Durably remove those that are damaged, and return their names."""
+        Durably remove those that are damaged or that the disk does not return, and return their names."""
         self.close()
         damaged = [name for name in self._items if not self._is_intact(name)]
         for name in damaged:
@@ -280,16 +285,36 @@ class CopyStage:
             self._forget(item)
 
     def _is_intact(self, item: str) -> bool:
+        """Return whether an item can be read and has its bytes. An item that cannot be read would end every copy."""
         try:
-            file = self._files.open(self._path(item))
+            return self._has_its_bytes(self._items[item])
         except FileNotFoundError:
             return False
-        unit = self._items[item]
-        with closing(file):
+        except StorageError as error:
+            if isinstance(error, Full):  # Of handles or memory. It says nothing about the item.
+                raise
+            return False
+
+    def _has_its_bytes(self, unit: SnapshotUnit) -> bool:
+        with closing(self._files.open(self._path(unit.name))) as file:
             if file.size() != unit.size_bytes:
                 return False
             crc = self._checksums.get(unit)
             return _digest_of(file).is_that_of(unit) if crc is None else _checksum_of(file) == crc
+
+    def _read_part(self, item: str, read: Callable[[], _Read]) -> _Read:
+        """Read the stored bytes of an item. Those that the disk does not return are removed. Raises its error.
+
+        They would end each later copy in the same way."""
+        try:
+            return read()
+        except Full:
+            raise
+        except StorageError:
+            self._forget(item)
+            with suppress(StorageError):
+                self._files.remove(self._part_path(item))
+            raise
 
     def _part(self, item: str, *, create: bool) -> File | None:
         """Return the open file of an item that has arrived in part."""

@@ -18,7 +18,7 @@ from stelae.lifecycle.side_work import WAITING_MAX, DoneAtOnce, SideWork
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.copy_plan import CopySnapshot
-from stelae.spi.errors import Corrupt, Full, SyncFailed
+from stelae.spi.errors import Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.wal import SnapshotUnit
@@ -144,6 +144,39 @@ def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(res
     assert set(stage.have()) == {"rows/block-1", "export/00000000", "log/7-7"}
     fill(stage)
     check_complete(stage)
+
+
+@pytest.mark.parametrize("name", ["rows/block-1", "log/4-6"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_item_that_the_disk_does_not_return_arrives_again(name: str, restarted: bool) -> None:
+    """Its name said that it need not be fetched, so every copy ended at the same bad sector."""
+    place = disk()
+    stage = stage_on(place)
+    stage.prepare(snapshot(), 5)
+    fill(stage)
+    if restarted:
+        stage = stage_on(place)
+        stage.prepare(snapshot(), 6)
+    place.faults.fail_reads(f"copying/t/{name}")
+    assert stage.verify() == [name] and name not in stage.have()
+    fill(stage)
+    check_complete(stage)
+
+
+@pytest.mark.parametrize("size_bytes", [1000, len(CONTENTS["log/4-6"])])
+def test_a_part_that_the_disk_does_not_return_arrives_again(size_bytes: int) -> None:
+    place = disk()
+    stage = stage_on(place)
+    stage.prepare(snapshot(), 5)
+    stage.write("log/4-6", 0, b"l" * size_bytes)
+    again = stage_on(place.clone())
+    again.prepare(snapshot(), 6)
+    again._files.faults.fail_reads("copying/t/log/.4-6")  # type: ignore[attr-defined]
+    with pytest.raises(StorageError):
+        (again.checksum if size_bytes == 1000 else again.finish)("log/4-6")
+    assert again.stored("log/4-6") == 0
+    fill(again)
+    check_complete(again)
 
 
 NEWER = {**CONTENTS, "rows/block-1": b"b" * 5000, "rows/block-3": b"3"}

@@ -95,6 +95,14 @@ def test_a_source_with_damaged_bytes_is_not_used_again() -> None:
     check_tombstone(node, VOTED)
 
 
+def test_an_item_that_the_disk_does_not_return_is_fetched_again() -> None:
+    node = CopyNode(tombstone_disk(), network())
+    node.disk.faults.fail_reads(f"{LAYOUT.stage_of(TABLET)}/log/")
+    assert node.ask_until_end().sequence.committed
+    assert node.network.asked == [LEADER] and len(node.network.fetched) > CHUNKS
+    check_complete(node, ADOPTED)
+
+
 def test_a_source_that_goes_on_meanwhile_is_copied_as_it_is_then() -> None:
     node = CopyNode(tombstone_disk(), network())
     lose = interrupting(8, ENDED)
