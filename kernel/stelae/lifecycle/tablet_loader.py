@@ -217,7 +217,9 @@ class TabletLoader:
 
     def recover(self, found: TabletFinding) -> RecoveredTablet | None:
         """Recover one READY tablet. Return ``None`` if it failed; ``failed`` then has the reason."""
-        assert found.superblock is not None and found.consensus is not None
+        if found.superblock is None or found.consensus is None:
+            self._fail_found(found, found.failure)  # It was READY a moment ago, and the disk does not return that now.
+            return None
         wrong = self._wrong_engine(found.superblock)
         if wrong:
             self._fail_found(found, wrong)

@@ -311,6 +311,8 @@ class TabletManager:
             return
         self._node.writer.close_log(replica.log)
         found = yield from self.look(tablet)
+        if found.failure:
+            self._loader.fail(tablet, found.failure, replica.status.committed_config)
         if found.decision.action is not StartupAction.START:
             return
         recovered = yield OffLoop(lambda: self._loader.recover(found))

@@ -64,5 +64,9 @@ def _final_metadata(node: Node, loader: TabletLoader, tablet_id: TabletId) -> St
             loader.fail(tablet_id, f"its last vote may not be durable: {voter.failure}")
             raise StorageError(f"the replica does not start: {voter.failure}")
     metadata = ConsensusMetadata(node.files, node.layout, tablet_id)
-    record: ConsensusRecord = yield OffLoop(metadata.load)
+    try:
+        record: ConsensusRecord = yield OffLoop(metadata.load)
+    except StorageError as error:
+        loader.fail(tablet_id, f"its consensus metadata cannot be read: {error}; restart the node")
+        raise
     return record
