@@ -11,7 +11,8 @@ A creation has three steps, so that a crash leaves either no tablet or a complet
 3. the superblock. A tablet exists if and only if it has a superblock."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from stelae.host.assembly import Engines, RecoveredTablet
 from stelae.host.consensus_metadata import ConsensusMetadata
@@ -143,11 +144,11 @@ class TabletLoader:
         Raises ``ConfigError`` if the configured tablet contradicts the stored one."""
         recovered, found = [], self._scan()
         named = {one.superblock.quarantine for one in found if one.superblock is not None}
-        remove_unfinished(self._files, self._layout, named)
+        _try_removal("deletion", lambda: remove_unfinished(self._files, self._layout, named))
         for one in found:
             match one.decision.action:
                 case StartupAction.START:
-                    self._try_end_copy(one)
+                    _try_removal(f"copy of {one.tablet_id}", partial(self._end_copy, one))
                     replica = self.recover(one)
                     recovered += [] if replica is None else [replica]
                 case StartupAction.FAIL:
@@ -157,20 +158,13 @@ class TabletLoader:
                 case StartupAction.OFFLINE:
                     self._fail_found(one, one.failure)
                 case StartupAction.TOMBSTONE:
-                    self._remove_leftovers(one.tablet_id)
+                    _try_removal(f"restore of {one.tablet_id}", partial(self._remove_leftovers, one.tablet_id))
                 case StartupAction.ROLL_FORWARD | StartupAction.DELETE_SELF | StartupAction.REMOVE:
                     self.end_interrupted(one)
         for replica in recovered:
             if self._configured is not None and self._configured.id == replica.superblock.tablet_id:
                 check_configured(self._configured, replica.schemas)
         return recovered
-
-    def _try_end_copy(self, found: TabletFinding) -> None:
-        """Remove what a copy has left, if possible. It disturbs nothing, so the replica also starts if this fails."""
-        try:
-            self._end_copy(found)
-        except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
-            log.warning("what a copy has left is not removed tablet=%s reason=%s", found.tablet_id, error)
 
     def _end_copy(self, found: TabletFinding) -> None:
         """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them.
@@ -269,3 +263,11 @@ class TabletLoader:
         if config is not None:
             self.failed_configs[tablet_id] = config
         log.error("tablet failed tablet=%s reason=%s", tablet_id, reason)
+
+
+def _try_removal(of: str, remove: Callable[[], None]) -> None:
+    """Remove what an operation has left, if possible. It disturbs nothing, so the node also starts if this fails."""
+    try:
+        remove()
+    except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
+        log.warning("what an interrupted operation has left is not removed operation=%s reason=%s", of, error)
