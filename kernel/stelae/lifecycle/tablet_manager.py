@@ -149,18 +149,22 @@ class TabletManager:
     def _create(self, new: TabletSettings) -> Steps[None]:
         replica = self._node.replicas.get(new.id)
         if replica is not None:
-            if replica.flusher.superblock.schemas[:1] != (new.schema.to_bytes(),):
-                raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
+            _check_first_schema(replica.flusher.superblock, new)
             return
-        yield from self._check_absent((yield from self.look(new.id)))
-        self._node.engines.consensus.check_members(self._node.node_id, new.initial_config())
-        block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
-        yield WithLog(lambda wal: self._loader.create_log(wal, block))
+        found = yield from self.look(new.id)
+        if (made := self._made_before(found)) is not None:
+            _check_first_schema(made, new)
+            block = made
+        else:
+            yield from self._check_absent(found)
+            self._node.engines.consensus.check_members(self._node.node_id, new.initial_config())
+            block = yield OffLoop(lambda: self._loader.save_consensus_metadata(new))
+            yield WithLog(lambda wal: self._loader.create_log(wal, block))
         yield OffLoop(lambda: self._loader.save_superblock(block))
         hinted = new.hinted_leader == self._node.node_id
         yield from self._host(new.id, campaign=hinted)
-        if hinted and (made := self._node.replicas.get(new.id)) is not None:
-            repeat_hint(made, self._node.turns)
+        if hinted and (replica := self._node.replicas.get(new.id)) is not None:
+            repeat_hint(replica, self._node.turns)
 
     def _create_log_only(self, new: TabletSettings, start: LogStart, over: OverTombstone) -> Steps[None]:
         if new.id in self._node.replicas:
@@ -168,6 +172,10 @@ class TabletManager:
         found = yield from self.look(new.id)
         if found.decision.action in _TOMBSTONES:
             yield from over(found)
+            return
+        if (made := self._made_before(found)) is not None:
+            yield OffLoop(lambda: self._loader.save_superblock(made))
+            yield from self._host(new.id, campaign=False)
             return
         yield from self._check_absent(found)
         if start.had_vote:
@@ -179,6 +187,13 @@ class TabletManager:
         yield OffLoop(creation.save_metadata)
         yield OffLoop(creation.finish)
         yield from self._host(new.id, campaign=False)
+
+    def _made_before(self, found: TabletFinding) -> Superblock | None:
+        """Return the superblock of a creation that an error has interrupted when it was written; ``None`` if none was.
+
+        After a failed sync it may not be durable (rule 7), so it must be written again."""
+        made = found.decision.action is StartupAction.START and found.tablet_id not in self._loader.failed
+        return found.superblock if made else None
 
     def _check_absent(self, found: TabletFinding) -> Steps[None]:
         """Check that the tablet was never on this node. What a creation without rows or a first copy has left is
@@ -372,6 +387,11 @@ class TabletManager:
 
     def _why_offline(self, found: TabletFinding) -> str:
         return self._loader.failed.get(found.tablet_id) or found.failure or found.decision.why
+
+
+def _check_first_schema(block: Superblock, new: TabletSettings) -> None:
+    if block.schemas[:1] != (new.schema.to_bytes(),):
+        raise TabletExists(f"tablet {new.id} exists on this node with another first schema")
 
 
 def _is_deleted(found: TabletFinding) -> bool:

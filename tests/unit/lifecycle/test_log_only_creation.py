@@ -16,7 +16,7 @@ from stelae.lifecycle.log_only_creation import LogOnlyCreation
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import Full, NoRows, StelaeError
+from stelae.spi.errors import Full, NoRows, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.scan import ScanSpec
@@ -125,6 +125,35 @@ def test_a_node_creates_a_replica_after_an_error_has_cut_a_creation_short_withou
     made = CopyNode(node.disk.clone(), FakeNetwork({})).recovered[TABLET]
     assert made.superblock.log_only is log_only and made.log.base == (BASE if log_only else ZERO)
     assert made.consensus.hard_state == HardState(term=BASE.term if log_only else 0)
+
+
+@pytest.mark.parametrize("log_only", [True, False], ids=["as a witness", "with rows"])
+def test_a_creation_is_completed_whose_superblock_was_written_and_could_not_be_synced(*, log_only: bool) -> None:
+    """It was neither a replica nor failed, and each repetition was refused until the node restarted."""
+    node = CopyNode(DiskNode.with_rows(OTHER).disk.clone(), FakeNetwork({}))
+    new = TabletSettings(id=TABLET, schema=SCHEMA, members=(Member(node_id=NODE, address="a:1"),))
+    ended: list[StelaeError | None] = []
+    syncs = []
+
+    def create() -> None:
+        if log_only:
+            node.begin_witness(START, ended.append)
+        else:
+            node.manager.create(new, ended.append)
+
+    def fails(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path.endswith("tablet-meta"):
+            syncs.append(path)
+            if len(syncs) == 1 + log_only:  # A witness has a superblock from the beginning on.
+                raise SyncFailed("input/output error", path=path)
+
+    node.disk.faults.hook = fails
+    create()
+    assert isinstance(ended.pop(), SyncFailed) and TABLET not in node.hosted
+    create()
+    assert ended == [None] and TABLET in node.hosted and len(syncs) == 2 + log_only, "the superblock is written again"
+    made = CopyNode(node.disk.clone(), FakeNetwork({})).recovered[TABLET]
+    assert made.superblock.log_only is log_only
 
 
 def test_committed_entries_are_passed_over_and_never_decoded() -> None:
