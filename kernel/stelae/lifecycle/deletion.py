@@ -64,8 +64,13 @@ def write_tombstone(
 
 
 def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock, crash: CrashPoints = NO_CRASH) -> None:
-    """Do step 5, and move the data (step 6). May be repeated."""
+    """Do step 5, and move the data (step 6). May be repeated.
+
+    An operator may have emptied the quarantine meanwhile, as on a full disk. So its directory is made again."""
     place = quarantine_of(layout, tombstone)
+    if not files.exists(place):
+        files.make_directory(place)
+        files.sync_directory(layout.quarantine)
     tablet = tombstone.tablet_id
     if files.exists(layout.consensus_of(tablet)):  # Otherwise it was lost, and the last op id is UNKNOWN.
         files.replace(f"{place}/consensus-meta", files.read_bytes(layout.consensus_of(tablet)))

@@ -85,6 +85,20 @@ def test_it_is_completed_and_its_tombstone_and_its_quarantine_stay(where: str, d
     assert scene.node.block().removed == dropped
 
 
+@pytest.mark.parametrize("restarted", [True, False])
+def test_it_is_completed_also_if_an_operator_has_emptied_the_quarantine(restarted: bool) -> None:
+    """As on a full disk. It could never be completed then, and the tablet stayed failed."""
+    scene = Scene("consensus-meta", dropped=True)
+    scene.node.disk.remove_tree(f"{LAYOUT.quarantine}/t.1")
+    if restarted:
+        scene.restart()
+    scene.full(False)
+    scene.delete()
+    assert scene.answers == [None] and TABLET not in scene.node.loader.failed
+    assert scene.node.block().tombstone == LAST and LogId(TABLET, 1) not in scene.node.wal.logs()
+    assert not scene.node.disk.exists(LAYOUT.data_of(TABLET)) and scene.node.vote(99) is not None
+
+
 @pytest.mark.parametrize("removed", [True, False])
 def test_a_master_that_takes_it_for_done_completes_it(removed: bool) -> None:
     """In a running node such a tablet is neither a replica nor failed."""
