@@ -97,7 +97,7 @@ def load(files: Files, kind: FileKind[Record], path: str) -> Record:
     """Read one file. Raises ``MetadataMissing`` if it does not exist, and otherwise as :func:`decode` does."""
     try:
         data = files.read_bytes(path)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:  # The second one if a file has the name of its directory.
         raise MetadataMissing(f"there is no {kind.name} file", path=path) from error
     return decode(kind, data, path)
 

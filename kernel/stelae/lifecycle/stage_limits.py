@@ -23,9 +23,13 @@ class StoredStage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_stages(files: Files, layout: DirectoryLayout) -> list[StoredStage]:
-    """Return all stages, the one that was used longest ago first. Blocks."""
+    """Return all stages, the one that was used longest ago first. A file there is none. Blocks."""
     found = []
     for tablet in tablet_names(files, layout.copying):
+        try:
+            files.listdir(layout.stage_of(tablet))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         manifest = read_manifest(files, layout, tablet)
         used_us = None if manifest is None else manifest.used_us
         size_bytes = bytes_below(files, layout.stage_of(tablet))

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.instance import Instance, format_directory
 from stelae.lifecycle.quarantine import (
     DeletionRecord,
     Quarantined,
     QuarantineSettings,
     allowed_bytes,
     list_quarantine,
+    make_directory,
     names_to_purge,
     purge,
+    save_record,
     tablet_of,
 )
+from stelae.lifecycle.stage_limits import list_stages
+from stelae.machine.files import RealFiles
 from stelae.spi.errors import BadIdentifier
 from stelae.spi.ids import TabletId
-from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET, DiskNode
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, OTHER, TABLET, DiskNode
 
 
 def one(name: str, size_bytes: int, deleted_us: int | None) -> Quarantined:
@@ -79,3 +87,16 @@ def test_a_log_that_a_conversion_has_set_aside_is_no_deletion_and_survives_a_sta
 def test_a_name_that_no_deletion_gives_is_refused(name: str) -> None:
     with pytest.raises(BadIdentifier):
         tablet_of(name)
+
+
+def test_a_foreign_file_hides_neither_the_quarantine_nor_the_stages(tmp_path: Path) -> None:
+    """Neither was kept within its limits as long as such a file was there."""
+    files, layout = RealFiles(), DirectoryLayout(str(tmp_path / "node"))
+    format_directory(files, layout, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
+    about = DeletionRecord(tablet_id=TABLET, table_name="", deleted_us=5, reason="test")
+    save_record(files, f"{layout.root}/{make_directory(files, layout, TABLET)}", about)
+    files.replace(f"{layout.quarantine}/dump.1", b"dump")
+    files.replace(f"{layout.copying}/dump", b"dump")
+    files.make_directory(layout.stage_of(TABLET))
+    assert [(one.name, one.about) for one in list_quarantine(files, layout)] == [("dump.1", None), ("t.1", about)]
+    assert [(one.tablet_id, one.used_us, one.size_bytes) for one in list_stages(files, layout)] == [(TABLET, None, 0)]
