@@ -1,4 +1,4 @@
-"""A tablet whose metadata the disk does not return when its replica is to start: it is failed until the next start."""
+"""A tablet whose metadata the disk does not return, or may not have, stays offline until the next start of its node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stelae.host.metadata_files import CrashPoints
+from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import Full
 from stelae.spi.members import MemberType
@@ -72,3 +73,15 @@ def test_a_replica_whose_files_cannot_be_read_then_is_failed_until_it_is_deleted
     node.manager.delete(TABLET, "dropped", answers.append, seen=None)
     assert answers == [None] and (node.block().tombstone, node.block().removed) == (LAST, True)
     assert TABLET not in node.loader.failed
+
+
+def test_no_copy_begins_over_a_tombstone_whose_last_vote_may_not_be_durable() -> None:
+    """Each one fetched and installed everything, ended when it merged its metadata, and was asked for again."""
+    node = CopyNode(tombstone_disk(), network())
+    node.disk.faults.fail_syncs("consensus-meta")
+    assert node.vote(6) is None
+    tree = node.disk.tree()
+    assert node.refusal() == CopyRefusalCode.OFFLINE and "votes no more" in node.copies.last_refusal(TABLET)
+    assert node.disk.tree() == tree and not node.network.asked
+    again = CopyNode(node.disk.clone(), network())
+    assert again.ask_until_end().sequence.committed
