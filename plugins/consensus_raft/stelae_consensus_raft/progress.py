@@ -43,6 +43,7 @@ class Progress:
         "_in_flight",
         "all_replicated_sent",
         "answered",
+        "asked_at_us",
         "catch_up",
         "commit_known",
         "commit_only_paid_us",
@@ -107,6 +108,8 @@ class Progress:
         self.log_only: bool | None = None
         #: COPY only: the peer was unreachable, or did not run, since it was last probed.
         self.was_unreachable = False
+        #: COPY only: when a copy, or a replica, was last requested for the peer.
+        self.asked_at_us = 0
 
     @property
     def in_flight_count(self) -> int:
@@ -185,7 +188,16 @@ class Progress:
 
     def retry_at_us(self, interval_us: int) -> int:
         """Return when the leader repeats an unanswered message."""
-        return self.sent_at_us + (interval_us << min(self.retries, RETRY_DOUBLINGS_MAX))
+        return self.sent_at_us + self._retry_after_us(interval_us)
+
+    def ask_again_at_us(self, interval_us: int) -> int:
+        """COPY only: return when the leader repeats its request for a copy.
+
+        Messages that are sent meanwhile do not count: each read of a busy tablet sends one."""
+        return self.asked_at_us + self._retry_after_us(interval_us)
+
+    def _retry_after_us(self, interval_us: int) -> int:
+        return interval_us << min(self.retries, RETRY_DOUBLINGS_MAX)
 
     def snapshot(self) -> PeerProgress:
         """Return the progress for ``Status``."""

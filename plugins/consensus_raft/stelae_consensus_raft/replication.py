@@ -135,7 +135,7 @@ class Replicator:
         """Request a copy for a peer that needs entries which the log no longer has. A second request has no effect."""
         if peer.state is not PeerState.COPY:
             peer.to_copy()
-            peer.sent_at_us = self._state.now_us
+            peer.asked_at_us = self._state.now_us
             self._state.ready.copy_requests.append(CopyRequest(peer.node_id, first_index))
 
     def request_copy_again(self, leadership: LeaderState, peer: Progress) -> None:
@@ -143,9 +143,9 @@ class Replicator:
 
         The request may be lost, or refused for the moment, for example because the peer has no free copy slot. A peer
         that was sent a new replica needs no copy if the log has every entry for it: it is probed only."""
-        if self._state.now_us >= peer.retry_at_us(self._retry_us):
+        if self._state.now_us >= peer.ask_again_at_us(self._retry_us):
             peer.retries += 1
-            peer.sent_at_us = self._state.now_us
+            peer.asked_at_us = self._state.now_us
             if peer.match < self._state.log.base.index:
                 self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
             self.send_empty(leadership, peer, quiet=False)
@@ -158,14 +158,14 @@ class Replicator:
         again = peer.state is PeerState.COPY
         if again:
             peer.was_unreachable = True
-        if again and self._state.now_us < peer.retry_at_us(self._retry_us):
+        if again and self._state.now_us < peer.ask_again_at_us(self._retry_us):
             return
         if again:
             peer.retries += 1
         else:
             peer.to_copy()
             peer.was_unreachable = True
-        peer.sent_at_us = self._state.now_us
+        peer.asked_at_us = self._state.now_us
         first_index = peer.match + 1 if damaged else 1
         request = CopyRequest(peer.node_id, first_index, hosted=damaged, damaged=damaged)
         self._state.ready.copy_requests.append(request)

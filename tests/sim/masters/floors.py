@@ -83,6 +83,8 @@ COMING = {
         "config_committed",
         "config_lost",
         "config_survived",
+        "copied",
+        "copied_over",
         "disk_lost",
         "emptied_and_started",
         "followed_by_client",
@@ -102,6 +104,8 @@ COMING = {
     )
 } | {"read.by_removed_master"}
 """What happens in runs in which masters come and go. ``emptied_and_started``: under the uuid of a lost disk.
+
+``copied``: a new master got the catalog as a copy, and ``copied_over``: so did one that was away for too long.
 
 ``config_survived``: another leader commits a change of masters, ``config_lost``: it is replaced in a log, and
 ``struck``: the master that was asked for a change has crashed."""

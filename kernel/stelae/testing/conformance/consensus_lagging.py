@@ -113,6 +113,19 @@ class LaggingChecks:
         cluster.advance(8 * cluster.timeout_us)
         assert self._requests(cluster) == silent, "nothing is asked of a peer that is not alive"
 
+    def test_a_copy_is_requested_again_although_the_leader_confirms_reads_all_the_time(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """Each read sends a message to every peer, and the repetition waited until a time without messages.
+
+        A request that was lost, or refused because the peer had no free slot, was then never repeated."""
+        cluster = self._with_a_gap(harness)
+        asked = len(self._requests(cluster))
+        for _ in range(40):
+            cluster.read(1)
+            cluster.advance(cluster.timeout_us // 10)
+        assert len(self._requests(cluster)) > asked
+
     def test_after_a_copy_replication_to_the_peer_goes_on_from_the_end_of_its_log(
         self, harness: ConsensusHarness
     ) -> None:
