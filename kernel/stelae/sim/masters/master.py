@@ -121,11 +121,6 @@ class SimMaster:
         return None if self._replica is None else self._replica.status.committed_config
 
     @property
-    def has_tablet(self) -> bool:
-        """True if its disk has the system tablet, whole or not."""
-        return self._disk.exists(LAYOUT.superblock_of(SYSTEM_TABLET))
-
-    @property
     def has_pending_config(self) -> bool:
         """True if its log has a config that it does not know to be committed."""
         replica = self._replica

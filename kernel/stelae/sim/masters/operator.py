@@ -145,13 +145,13 @@ class MastersOperator:
     def _may_lose(self, config: TabletConfig) -> bool:
         """Whether the masters survive the loss of any disk, and nothing is under way that could change that.
 
-        A master that has no system tablet yet counts as one whose disk is lost: only the others can tell them apart."""
-        voters = [self._masters[node] for node in config.voters()]
-        if not all(master.has_tablet for master in voters):
+        All masters have to run until the cluster is on record. Before, one that has lost its disk cannot be told from
+        one that has not begun."""
+        if self._world.committed_catalog.cluster is None:
             return False
         known = self._world.masters_config
         settled = known == config and not any(master.has_pending_config for master in self._masters.values())
-        return settled and len(config.members) == len(voters) >= 3 and self._new_left > 0
+        return settled and len(config.members) == len(config.voters()) >= 3 and self._new_left > 0
 
     def _lose(self, lost: SimMaster) -> Goal:
         """Lose the disk of a master, which is replaced. An operator may start it again under its old uuid."""
