@@ -1,12 +1,14 @@
 """Filters of the client as JSON, for the options ``where`` and ``replaceWhere``. Pure.
 
-JSON has no decimals, dates, times or bytes. They travel as text, and the type of the column says how to parse it."""
+JSON has no decimals, dates, times or bytes. In an option that a user writes they are text, and the type of the column
+says how to parse it: for a binary column it is base64. Values of Python keep their type on the way, as in ``{"bytes":
+"AP8="}``, so that ``b"..."`` is never taken for text, nor text for base64."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -33,7 +35,32 @@ def to_json(where: Filter | Iterable[Filter]) -> str:
     listed = [*where]
     if listed and isinstance(listed[0], str):
         listed = [tuple(listed)]
-    return json.dumps(listed, default=plain_text)
+    return json.dumps([[*one[:2], *map(_typed, one[2:])] for one in listed], default=plain_text)
+
+
+def _typed(value: Any) -> Any:
+    """Return a value of a filter, or its values, as JSON that keeps the type. Raises ``BadFilter`` as ``to_json``."""
+    if isinstance(value, str):
+        return {"text": value}
+    plain = plain_scalar(_ANY, value)
+    if isinstance(plain, Decimal):
+        return {"decimal": str(plain)}
+    if isinstance(plain, bytes | bytearray):
+        return {"bytes": plain_text(plain)}
+    if isinstance(plain, date) and not has_nanoseconds(plain):
+        return {"time" if isinstance(plain, datetime) else "date": plain.isoformat()}
+    if isinstance(plain, Iterable) and not _is_time(value):
+        return [_typed(each) for each in plain]
+    return plain_text(value)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "text": str,
+    "decimal": Decimal,
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "date": date.fromisoformat,
+    "time": datetime.fromisoformat,
+}
 
 
 def plain_text(value: Any) -> Any:
@@ -77,15 +104,37 @@ def with_values(schema: Schema, where: Sequence[Filter]) -> list[Filter]:
 def _with_values(schema: Schema, one: Filter) -> Filter:
     name, op, *rest = one
     column = schema.by_name.get(name)
-    if column is None or not rest or column.data_type.name not in _AS_TEXT:
-        return tuple(one)  # The client refuses an unknown column, and checks all other values.
+    if not rest:
+        return tuple(one)
     (value,) = rest
-    if isinstance(value, list):
-        return name, op, [_value(column, each) for each in value]
-    return name, op, _value(column, value)
+    found = [_value(name, column, each) for each in value] if isinstance(value, list) else _value(name, column, value)
+    return name, op, found
 
 
-def _value(column: Column, given: Any) -> Any:
+def _value(name: Any, column: Column | None, given: Any) -> Any:
+    """Return the value of a filter. ``column``: ``None`` if there is none, which the client refuses."""
+    typed = isinstance(given, dict)
+    if typed:
+        given = _untyped(name, given)
+    if column is None or column.data_type.name not in _AS_TEXT:
+        return given  # The client checks it.
+    if typed and not (isinstance(given, str) and column.type != "binary"):
+        return given
+    return _parsed(column, given)
+
+
+def _untyped(name: Any, given: dict[str, Any]) -> Any:
+    """Return the value of Python that ``_typed`` has encoded."""
+    try:
+        ((kind, text),) = given.items()
+        return _PARSERS[kind](text)
+    except (KeyError, ValueError, TypeError, ArithmeticError):
+        fact = f"in a filter, column {name!r}: {given!r:.60} is no value"
+        raise BadFilter(f"{fact}; a value is a number, a text, or one of {', '.join(_PARSERS)} with its text") from None
+
+
+def _parsed(column: Column, given: Any) -> Any:
+    """Return the value of a text in an option."""
     import pyarrow as pa
 
     if not isinstance(given, str):

@@ -39,6 +39,8 @@ SCHEMA = Schema(1, tuple(COLUMNS), (1,))
         ("price", ">", Decimal("9999999999.99")),
         ("s", "starts with", '"\U0001f300\\'),
         ("s", "=", "2026-06-01"),
+        ("s", "=", "AP8="),
+        ("at", "=", datetime(1880, 6, 1, 12, tzinfo=timezone(timedelta(minutes=19, seconds=32)))),
         ("bin", "=", b"\x00\xff"),
         ("day", ">=", date(1, 1, 1)),
         ("at", "<=", datetime(9999, 12, 31, 23, 59, 59, 999999)),
@@ -68,8 +70,29 @@ def test_a_filter_means_the_same_after_its_way_through_the_option(where: Any) ->
 
 
 @pytest.mark.parametrize(
+    "where", [("bin", "=", "abcd"), ("s", "=", b"abcd"), ("s", "in", [date(2026, 6, 1)]), ("s", "=", Decimal(1))]
+)
+def test_a_value_of_another_type_is_refused_as_by_the_client(where: Any) -> None:
+    """The text "abcd" was taken for the base64 of three other bytes, so that an overwrite deleted other rows."""
+    with pytest.raises(BadFilter):
+        predicates(SCHEMA, where)
+    with pytest.raises(BadFilter):
+        predicates(SCHEMA, with_values(SCHEMA, [tuple(one) for one in json.loads(to_json(where))]))
+
+
+def test_text_in_place_of_a_date_is_parsed_as_in_the_option() -> None:
+    again = with_values(SCHEMA, [tuple(one) for one in json.loads(to_json(("day", "=", "2026-06-01")))])
+    assert again == [("day", "=", date(2026, 6, 1))]
+
+
+@pytest.mark.parametrize(
     ("where", "message"),
     [
+        (("id", "=", {"bytes": "AP8"}), "is no value; a value is a number, a text, or one of text, decimal, bytes"),
+        (("id", "=", {}), "is no value"),
+        (("gone", "=", {"date": "2026-06-31"}), "column 'gone': .* is no value"),
+        (("price", "in", [{"decimal": "x"}]), "is no value"),
+        (("id", "=", {"date": 5}), "is no value"),
         (("price", "=", "much"), "in a filter, column 'price': expected decimal"),
         (("day", "in", ["2026-06-31"]), "column 'day': expected date"),
         (("bin", "=", "!"), "column 'bin'"),
