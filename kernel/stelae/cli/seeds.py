@@ -61,5 +61,20 @@ def over_processes(work: Callable[[int], Result], seeds: range, jobs: int) -> It
     from concurrent.futures import ProcessPoolExecutor
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
         yield from pool.map(work, seeds, chunksize=max(1, min(8, len(seeds) // processes)))
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as its parent has ended, also if that was killed: nothing would take its results."""
+    import multiprocessing
+    from threading import Thread
+
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, name="parent", daemon=True).start()

@@ -76,6 +76,7 @@ def _columns_of(frame: Any, names: Sequence[str]) -> list[Any] | None:
     elif family == "polars" and hasattr(frame, "columns"):
         columns = [*frame.columns]
     elif family == "pyarrow" and hasattr(frame, "schema"):
+        frame = frame.read_all() if hasattr(frame, "read_all") else frame  # A ``RecordBatchReader`` is read once.
         columns = [*frame.schema.names]
     else:
         return None

@@ -78,7 +78,7 @@ def decode_rows(sequence_range: SequenceRange) -> list[Rows] | bytes:
 
 def check_rows(operations: list[Rows]) -> list[Rows]:
     """Return ``operations`` unchanged. ``CallerError``: one of them has too many rows for the row form."""
-    longest = max(map(len, operations))
+    longest = max(map(len, operations), default=0)
     if longest > ROW_FORM_ROWS_LIMIT:
         raise CallerError(f"{longest} rows in row form; at most {ROW_FORM_ROWS_LIMIT} are accepted: send them as Arrow")
     return operations

@@ -51,7 +51,7 @@ def names(text: str) -> tuple[str, ...]:
     if text.lstrip().startswith("["):
         try:
             listed = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(expected) from None
     if not listed or not all(isinstance(one, str) and one for one in listed):
         raise ValueError(expected)
@@ -65,7 +65,7 @@ def filters(text: str) -> tuple[tuple[Any, ...], ...]:
     expected = 'filters such as [["celsius", ">", 20.5], ["note", "is null"]]'
     try:
         listed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(expected) from None
     if isinstance(listed, list) and listed and isinstance(listed[0], str):
         listed = [listed]

@@ -126,6 +126,7 @@ KEYS: list[Callable[[], Any]] = [
     lambda: pl.from_pandas(FRAME).lazy(),
     lambda: pa.Table.from_pandas(FRAME),
     lambda: pa.RecordBatch.from_pandas(FRAME),
+    lambda: pa.Table.from_pandas(FRAME).to_reader(),
 ]
 
 

@@ -112,6 +112,12 @@ def test_an_unknown_name_is_refused_with_the_name_to_use(name: str, advice: str)
         read_options(**{name: "x"})
 
 
+@pytest.mark.parametrize("name", ["columns", "where"])
+def test_json_that_is_nested_without_end_is_refused(name: str) -> None:
+    with pytest.raises(BadOption, match="such as"):
+        read_options(**{name: "[" * 200_000})
+
+
 def test_an_option_of_another_use_is_refused() -> None:
     with pytest.raises(BadOption, match="'timestampAsOf' applies to read, not to write"):
         SourceOptions({**GIVEN, "timestampAsOf": "2026-06-01T12:00:00Z"}, Use.WRITE)
