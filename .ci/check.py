@@ -83,6 +83,15 @@ RUNS = {
 
 SEEDS_SOAK = "101..1100"
 
+SEEDS_PART = 200
+"""A group of `make soak` runs so many seeds, so that an interrupted one repeats few."""
+
+
+def parts_of(seeds: str) -> list[str]:
+    """Return ranges of ``SEEDS_PART`` seeds that are those of the range ``A..B`` together."""
+    first, last = map(int, seeds.split(".."))
+    return [f"{low}..{min(low + SEEDS_PART - 1, last)}" for low in range(first, last + 1, SEEDS_PART)]
+
 
 PASSED = ROOT / "build" / "soak"
 """A folder for each commit, with a file for each group of `make soak` that has passed on it."""
@@ -166,7 +175,11 @@ ON_BOTH_CORES = ("modules", "mutants", "spark")
 Those of `spark` are a JVM and its Python workers, which must connect to it within 10 seconds."""
 
 SOAK: dict[str, Command] = {
-    **{f"soak-{group}": tool("stelae", "sim", *run, "--seeds", SEEDS_SOAK) for group, run in RUNS.items()},
+    **{
+        f"soak-{group}-{part}": tool("stelae", "sim", *run, "--seeds", part)
+        for group, run in RUNS.items()
+        for part in parts_of(SEEDS_SOAK)
+    },
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
     "soak-modules": pytest("-n", "2", "-m", "long or drawn", *MODULES),

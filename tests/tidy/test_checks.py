@@ -153,7 +153,12 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
         seeds = script["GROUPS"][group][-1]
         assert seeds == script["seeds_of_this_change"](count)
         assert count_of(seeds) == count and seeds.split("..")[0] == first
-        assert count_of(script["SOAK"][f"soak-{group}"][-1]) >= 1_000
+        parts = [words[-1] for name, words in script["SOAK"].items() if name.startswith(f"soak-{group}-")]
+        assert parts == script["parts_of"](script["SEEDS_SOAK"])
+    assert sum(map(count_of, parts)) == count_of(script["SEEDS_SOAK"]) >= 1_000
+    bounds = [int(bound) for part in parts for bound in part.split("..")]
+    assert [bounds[0], bounds[-1]] == [int(bound) for bound in script["SEEDS_SOAK"].split("..")]
+    assert bounds == sorted({*bounds}), "no seed is run twice"
 
 
 def test_a_check_announces_the_seeds_that_its_groups_run(
