@@ -4,9 +4,10 @@ A new master whose leader has collected its log gets a copy, and so does one tha
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from stelae.host.node import Node
 from stelae.lifecycle.side_work import DoneAtOnce
@@ -18,19 +19,29 @@ from stelae.server.tserver.member_service import MemberService
 from stelae.sim.hosting.node_messenger import NodeMessenger
 from stelae.sim.hosting.virtual_threads import ThreadedPool, VirtualCalls, VirtualThreads
 from stelae.sim.masters.peer_link import MasterLink
-
-if TYPE_CHECKING:
-    from stelae.sim.masters.master_node import MasterRun
+from stelae.sim.process import DurationRange, Process
 
 
-def start_copies(node: Node, manager: TabletManager, tombstones: Tombstones, link: MasterLink, run: MasterRun) -> None:
-    """Serve and make copies during one run of a master's process."""
-    process = run.process
+def start_copies(
+    node: Node,
+    manager: TabletManager,
+    tombstones: Tombstones,
+    link: MasterLink,
+    process: Process,
+    rng: Callable[[str], random.Random],
+    step_us: DurationRange,
+) -> None:
+    """Serve and make copies during one run of a master's process.
+
+    Args:
+        rng: returns the random stream with a name, of this run of the process.
+        step_us: shortest and longest duration of one step of a copy.
+    """
     threads = VirtualThreads(process)
     calls: Callable[[], VirtualCalls] = partial(VirtualCalls, process, threads)
 
     def pool(name: str) -> ThreadedPool:
-        return ThreadedPool(process, threads, run.rng(name), name, lambda: run.profile.metadata_us)
+        return ThreadedPool(process, threads, rng(name), name, lambda: step_us)
 
     copier = cast(
         Node,

@@ -184,7 +184,7 @@ class MasterNodeRun:
         manager, tombstones = TabletManager(node, self.tablets), Tombstones(node)
         NewReplicas(node, manager, WitnessOverTombstone(node, self.tablets, manager, tombstones)).start()
         if run.profile.copies:
-            start_copies(node, manager, tombstones, self._link, run)
+            start_copies(node, manager, tombstones, self._link, run.process, run.rng, run.profile.metadata_us)
         return master
 
     def _start_log(self) -> None:
