@@ -7,13 +7,14 @@ survivors are ranked by their last op id."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
 from stelae.protocol.recovery_messages import SurvivorView
 from stelae.recover.loss import loss_text
 from stelae.recover.plan import LostMember, NotPlanned, PlannedNode, RankedReplica, TabletPlan
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import VOTING, MemberType, TabletConfig
 from stelae.spi.recovery_epoch import first_term, recovery_epoch
 
@@ -38,9 +39,13 @@ class KnownTablet(msgspec.Struct, frozen=True, kw_only=True):
     replicas_wanted: int = 0
     members: tuple[tuple[NodeId, str], ...] = ()
     learners: tuple[NodeId, ...] = ()
+    config: OpId | None = None  #: The op id of the config with these members; ``None``: not known.
 
 
 Nodes = Mapping[NodeId, SurveyedNode]
+
+_Electorate: TypeAlias = tuple[tuple[NodeId, ...], Mapping[NodeId, SurvivorView]]
+"""The voters of a config, and the survivors that may vote by it."""
 
 
 def plan_tablet(tablet: KnownTablet, nodes: Nodes, tag: int) -> TabletPlan | NotPlanned:
@@ -95,15 +100,36 @@ def _has_majority(tablet: KnownTablet, views: Mapping[NodeId, SurvivorView]) -> 
         if view.role == "LEADER" and view.serving:
             return f"it has a leader, node {node_id} in term {view.term}; a tablet with a majority needs no recovery"
     epoch = max((recovery_epoch(view.term) for view in views.values()), default=0)
-    able = {node_id for node_id, view in views.items() if recovery_epoch(view.last.term) == epoch}
+    able = {node_id: view for node_id, view in views.items() if recovery_epoch(view.last.term) == epoch}
     newest = _newest_config(views)
-    by_masters = [node_id for node_id, _ in tablet.members if node_id not in tablet.learners]
-    for voters in (() if newest is None else newest.voters(), by_masters):
-        alive = [node_id for node_id in voters if node_id in able]
+    groups: list[_Electorate] = [(() if newest is None else newest.voters(), able)]
+    if _masters_know_more(tablet, newest):
+        groups.append((tuple(node for node, _ in tablet.members if node not in tablet.learners), able))
+    groups += (_followers_of(node_id, view, able) for node_id, view in able.items())
+    for voters, voting in groups:
+        alive = [node_id for node_id in voters if node_id in voting]
         if len(alive) > len(voters) // 2:
             counted = f"{len(alive)} of its {len(voters)} voters answer, which is a majority"
             return f"{counted}; it elects a leader by itself: look again with `stelae check`"
     return None
+
+
+def _followers_of(candidate: NodeId, own: SurvivorView, able: Mapping[NodeId, SurvivorView]) -> _Electorate:
+    """Return the voters by the config of a candidate, and the survivors that would vote for it.
+
+    Its config may be older than that of another survivor, whose newer one is not committed and is replaced then."""
+    voters = () if own.config is None else own.config.voters()
+    if candidate not in voters:
+        return (), {}
+    return voters, {node_id: view for node_id, view in able.items() if view.last <= own.last}
+
+
+def _masters_know_more(tablet: KnownTablet, newest: TabletConfig | None) -> bool:
+    """Return whether the masters may know a newer config than all survivors.
+
+    Theirs is committed. A survivor has a newer one in its log if the change was still being replicated when the
+    majority was lost, and then the masters never hear of it."""
+    return newest is None or tablet.config is None or tablet.config > newest.op_id
 
 
 def _newest_config(views: Mapping[NodeId, SurvivorView]) -> TabletConfig | None:
@@ -114,7 +140,7 @@ def _newest_config(views: Mapping[NodeId, SurvivorView]) -> TabletConfig | None:
 def _ranking(tablet: KnownTablet, views: Mapping[NodeId, SurvivorView], nodes: Nodes) -> tuple[RankedReplica, ...]:
     newest = _newest_config(views)
     members = {node_id for node_id, _ in tablet.members}
-    if newest is not None and not members & set(views):
+    if newest is not None and not (_masters_know_more(tablet, newest) and members & set(views)):
         members |= {member.node_id for member in newest.members}
     ranked = [
         RankedReplica(

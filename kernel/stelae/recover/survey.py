@@ -10,6 +10,7 @@ from stelae.client.connection import Connection
 from stelae.client.counted import counted
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurveyRequest, SurvivorView
 from stelae.recover.loss import CATALOG
 from stelae.recover.plan import NotPlanned, RecoveryPlan, TabletPlan
@@ -73,17 +74,7 @@ async def survey_masters(
     async def describe(name: str) -> list[KnownTablet]:
         async with turns:
             found = await catalog.get_table(name, timeout_s=timeout_s)
-        return [
-            KnownTablet(
-                tablet_id=place.tablet_id,
-                table=found.name,
-                replicas_wanted=found.replication_factor,
-                members=place.members,
-                learners=place.learners,
-            )
-            for place in found.tablets
-            if place.state is TabletState.RUNNING
-        ]
+        return [_known(found, place) for place in found.tablets if place.state is TabletState.RUNNING]
 
     tablets = [tablet for found in await asyncio.gather(*map(describe, names)) for tablet in found]
     # A server may be a member before the masters have recorded it.
@@ -93,6 +84,17 @@ async def survey_masters(
     silences = {line.node_id: line.silent_ms for line in servers}
     nodes = await survey_nodes(connection, asked.items(), (), silences)
     return Survey(tablets, nodes)
+
+
+def _known(table: TableDescription, place: TabletPlace) -> KnownTablet:
+    return KnownTablet(
+        tablet_id=place.tablet_id,
+        table=table.name,
+        replicas_wanted=table.replication_factor,
+        members=place.members,
+        learners=place.learners,
+        config=place.config,
+    )
 
 
 async def survey_servers(connection: Connection, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Survey:

@@ -102,6 +102,48 @@ def test_a_majority_by_the_masters_counts_although_the_survivors_know_an_older_c
     assert found.has_majority
 
 
+def test_an_older_config_of_the_masters_makes_no_majority_for_survivors_that_need_more() -> None:
+    """A is lost, D replaces it, and the second failure hits D while its promotion is replicated.
+
+    The promotion is in the logs of B and C and cannot commit: they need a third vote of four. The masters know the
+    config before it for ever, by which B and C are two of three."""
+    known = KnownTablet(
+        tablet_id=TABLET,
+        members=tuple((node, address(node)) for node in (A, B, C, D)),
+        learners=(D,),
+        config=OpId(2, 30),
+    )
+    promoted = config(A, B, C, D, op_id=OpId(2, 35))
+    both = {B: view(OpId(2, 36), members=promoted), C: view(OpId(2, 35), members=promoted), A: DOWN, D: DOWN}
+    assert planned(both, known).survivor.node_id == B
+    only_leader = {**both, C: view(OpId(2, 34), members=config(A, B, C, op_id=OpId(1, 1)))}
+    assert planned(only_leader, known).survivor.node_id == B
+
+
+def test_survivors_that_elect_by_the_config_before_are_left_alone_although_another_one_knows_a_newer_one() -> None:
+    """The config that only A has was replaced in term 6 by a leader that is lost: B wins with its own vote and A's."""
+    known = KnownTablet(tablet_id=TABLET, members=tuple((n, address(n)) for n in (A, B, C)), config=OpId(1, 1))
+    found = left_alone(
+        {
+            A: view(OpId(5, 10), members=config(A, B, C, D, op_id=OpId(5, 10))),
+            B: view(OpId(6, 10), members=config(A, B, C)),
+            C: DOWN,
+            D: DOWN,
+        },
+        known,
+    )
+    assert found.has_majority and "2 of its 3 voters" in found.why
+
+
+def test_a_member_that_the_masters_do_not_know_yet_is_chosen_before_one_that_was_removed() -> None:
+    known = KnownTablet(tablet_id=TABLET, members=tuple((node, address(node)) for node in (A, B, C)), config=OpId(1, 1))
+    moved = config(A, B, D, op_id=OpId(2, 40))
+    found = planned(
+        {C: view(OpId(2, 30), members=config(A, B, C)), D: view(OpId(2, 41), members=moved), A: DOWN, B: DOWN}, known
+    )
+    assert found.survivor.node_id == D
+
+
 def test_a_witness_is_no_survivor_and_what_only_it_has_is_lost() -> None:
     members = config(A, B, C, D, witness=E)
     found = planned(
