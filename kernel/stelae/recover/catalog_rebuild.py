@@ -11,12 +11,12 @@ Nothing on a tablet server is changed. Every step can be repeated: what the cata
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from stelae.client.catalog import CatalogClient, tablets_of
 from stelae.client.connection import Connection
 from stelae.client.counted import counted
-from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.catalog_names import SYSTEM_TABLET, TableId, TableState
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.protocol.recovery_messages import (
@@ -50,14 +50,16 @@ class CatalogSurvey:
         replicas: what each replica has on record.
         silent: addresses of servers that did not answer, each with the reason.
         known: the tablets of the catalog.
+        dropped: the tables that the catalog has, and that can be recalled. Their replicas are not in ``replicas``.
         masters: the newest config of the masters that the masters know.
         remembered: the configs of the masters that servers know.
     """
 
-    def __init__(self, masters: MastersView, known: Sequence[TabletId]) -> None:
+    def __init__(self, masters: MastersView, known: Collection[TabletId], dropped: Collection[TableId] = ()) -> None:
         self.replicas: list[TabletFacts] = []
         self.silent: dict[str, str] = {}
         self.known = frozenset(known)
+        self.dropped = frozenset(dropped)
         self.masters = masters
         self.remembered: list[TabletConfig] = []
 
@@ -91,6 +93,7 @@ async def survey_catalog(
     masters = await catalog.masters_view(timeout_s=timeout_s)
     try:
         known = [place.tablet_id async for place in tablets_of(catalog, timeout_s=timeout_s)]
+        tables = (await catalog.list_tables(soft_deleted=True, timeout_s=timeout_s)).tables
         listed = (await catalog.list_servers(timeout_s=timeout_s)).servers
     except Unavailable as error:  # An attempt that ended early may have left a master that stands down.
         step = "if no master leads after a while either, recover one first: stelae recover plan --masters HOST:PORT"
@@ -99,11 +102,12 @@ async def survey_catalog(
     if not addresses:
         fact = "no tablet server has reported to the masters, as to a new catalog none does"
         raise CallerError(f"{fact}; pass the addresses of all tablet servers: --servers HOST:PORT,...")
+    dropped = [table.table_id for table in tables if table.state is TableState.SOFT_DELETED]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
         progress(f"asking {counted(len(addresses), 'tablet server')}")
-        survey = CatalogSurvey(masters, known)
+        survey = CatalogSurvey(masters, known, dropped)
         await _ask_all(connection, addresses, survey)
         waiting = without_leader(survey.replicas, survey.known)
         if not waiting or loop.time() + PAUSE_S >= deadline:
@@ -123,7 +127,7 @@ async def _ask_all(connection: Connection, addresses: Iterable[str], survey: Cat
             except StelaeError as error:
                 survey.silent[address] = str(error)
                 return
-        survey.replicas += facts
+        survey.replicas += [one for one in facts if one.table_id not in survey.dropped]
         if remembered is not None:
             survey.remembered.append(remembered)
 

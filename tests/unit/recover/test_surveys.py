@@ -10,7 +10,16 @@ from stelae.partition.schema import UNBOUNDED, Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.codec import encode
 from stelae.protocol.master_messages import TableDescription, TableList, TableSummary, TabletPlace
-from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurvivorView
+from stelae.protocol.masters_messages import MASTERS, MastersView
+from stelae.protocol.recovery_messages import (
+    CATALOG_FACTS,
+    SURVEY,
+    CatalogFactsReply,
+    SurveyReply,
+    SurvivorView,
+    TabletFacts,
+)
+from stelae.recover.catalog_rebuild import survey_catalog
 from stelae.recover.survey import Survey, survey_masters
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, OpId, TabletId
@@ -45,11 +54,25 @@ class Servers:
         return SimpleNamespace(body=[encode(SurveyReply(self.views[node]))])
 
 
-def described(table: str, *tablets: TabletPlace) -> TableDescription:
+class RecordKeepers(Servers):
+    """Servers whose replicas have these facts on record."""
+
+    def __init__(self, facts: dict[NodeId, tuple[TabletFacts, ...]]) -> None:
+        super().__init__(dict.fromkeys(facts, ()))
+        self.facts = facts
+
+    async def ask(self, node: NodeId, kind: str, body: bytes, **_: object) -> SimpleNamespace:
+        if kind == MASTERS:
+            return SimpleNamespace(body=[encode(MastersView(node_id=A, config=None, leader=None))])
+        assert kind == CATALOG_FACTS
+        return SimpleNamespace(body=[encode(CatalogFactsReply(self.facts[node], more=False))])
+
+
+def described(table: str, *tablets: TabletPlace, state: TableState = TableState.RUNNING) -> TableDescription:
     return TableDescription(
         table_id=TableId(table),
         name=table,
-        state=TableState.RUNNING,
+        state=state,
         schema=b"",
         partition_schema=PartitionSchema().to_bytes(),
         replication_factor=3,
@@ -63,13 +86,15 @@ class Catalog:
     def __init__(self, *tables: TableDescription) -> None:
         self.tables = {table.table_id: table for table in tables}
 
+    async def masters_view(self, **_: object) -> MastersView:
+        return MastersView(node_id=A, config=None, leader=None)
+
     async def list_servers(self, **_: object) -> SimpleNamespace:
         return SimpleNamespace(servers=())
 
-    async def list_tables(self, **_: object) -> TableList:
-        return TableList(
-            tables=tuple(TableSummary(table_id=t.table_id, name=t.name, state=t.state) for t in self.tables.values())
-        )
+    async def list_tables(self, *, soft_deleted: bool = False, **_: object) -> TableList:
+        shown = [t for t in self.tables.values() if soft_deleted or t.state is not TableState.SOFT_DELETED]
+        return TableList(tables=tuple(TableSummary(table_id=t.table_id, name=t.name, state=t.state) for t in shown))
 
     async def get_table(self, name: str, **_: object) -> TableDescription:
         return self.tables[TableId(name)]
@@ -93,3 +118,16 @@ def test_masters_that_know_an_older_config_than_the_survivors_make_no_majority()
     survey = surveyed(Servers({B: (view,), C: (view,)}), Catalog(described("readings", place)))
     plan, left_alone = survey.plan(7, 0)
     assert [tablet.survivor.node_id for tablet in plan.tablets] == [C] and left_alone == []
+
+
+def test_a_dropped_table_that_the_catalog_can_recall_is_not_offered_for_adoption() -> None:
+    """The masters would refuse it: they have its id."""
+    dropped, lost = described("d" * 32, state=TableState.SOFT_DELETED), TableId("e" * 32)
+    found = tuple(
+        TabletFacts(tablet_id=TabletId(f"of-{table[0]}"), table_id=table, leads=True)
+        for table in (dropped.table_id, lost)
+    )
+    connection: Any = RecordKeepers({A: found})
+    catalog: Any = Catalog(dropped)
+    survey = asyncio.run(survey_catalog(connection, catalog, [address(A)], timeout_s=0.0))
+    assert [facts.table_id for facts in survey.replicas] == [lost]
