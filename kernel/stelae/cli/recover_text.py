@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stelae.cli.kit.output import note
 from stelae.cli.kit.terminal_layout import age_text
 from stelae.recover.loss import moment
@@ -9,14 +11,17 @@ from stelae.recover.plan import LostMember, RankedReplica, RecoveryPlan, TabletP
 from stelae.spi.recovery_epoch import recovery_epoch
 
 
-def print_plan(plan: RecoveryPlan) -> None:
-    """Print what a plan does to each tablet, and what is lost."""
+def print_plan(plan: RecoveryPlan, silent: Mapping[str, str] | None = None) -> None:
+    """Print what a plan does to each tablet, and what is lost, and which addresses are silent, each with the reason."""
     for tablet in plan.tablets:
         print("\n".join(_tablet_lines(tablet)), end="\n\n")
     for left in plan.unrecoverable:
         print(f"tablet {left.tablet_id}{_of(left.table)} CANNOT BE RECOVERED: {left.why}\n")
+    for address, why in sorted((silent or {}).items()):
+        note(f"node {address} does not answer, so a tablet that only silent nodes have is not here: {why}")
     if not plan.tablets and not plan.unrecoverable:
-        note("every tablet has its majority; there is nothing to recover")
+        which = "every tablet of the nodes that answer" if silent else "every tablet"
+        note(f"{which} has its majority; there is nothing to recover")
 
 
 def tablets_text(count: int) -> str:

@@ -91,9 +91,11 @@ def run_plan(target: RecoverTarget, wanted: Sequence[str], table: str, out: Path
     if out is not None:
         _write(out, encode_plan(plan))
     if as_json:
-        print_json({**msgspec.to_builtins(plan), "left_alone": msgspec.to_builtins(healthy) if wanted else []})
+        silent = [{"address": address, "reason": why} for address, why in sorted(survey.silent.items())]
+        left = msgspec.to_builtins(healthy) if wanted else []
+        print_json({**msgspec.to_builtins(plan), "left_alone": left, "silent_nodes": silent})
     else:
-        print_plan(plan)
+        print_plan(plan, survey.silent)
         _note_left_alone(healthy, wanted)
         if out is not None and plan.tablets:
             note(f"written to {out}; stop the lost nodes for good, then: stelae recover apply {out}")

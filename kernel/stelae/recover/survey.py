@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
@@ -29,11 +29,17 @@ ASKED_MAX = 64
 
 
 class Survey:
-    """What masters and nodes have said."""
+    """What masters and nodes have said.
 
-    def __init__(self, tablets: Sequence[KnownTablet], nodes: Nodes) -> None:
+    Attributes:
+        silent: given addresses at which no node answered, each with the reason. Tablets that only these nodes have are
+            not in a plan, because without masters only a replica tells that there is a tablet.
+    """
+
+    def __init__(self, tablets: Sequence[KnownTablet], nodes: Nodes, silent: Mapping[str, str] | None = None) -> None:
         self.tablets = tablets
         self.nodes = nodes
+        self.silent = silent or {}
 
     def plans(self, tag: int, only: Collection[TabletId] = ()) -> list[TabletPlan | NotPlanned]:
         """Return the plan of each tablet, or of those in ``only``."""
@@ -103,14 +109,14 @@ async def survey_servers(connection: Connection, addresses: Sequence[str], *, ti
     Raises:
         CallerError: a node is a master.
     """
-    nodes = await _survey_addresses(connection, addresses, timeout_s)
+    nodes, silent = await _survey_addresses(connection, addresses, timeout_s)
     ids = sorted({view.tablet_id for node in nodes.values() for view in node.views.values()})
     if SYSTEM_TABLET in ids:
         raise CallerError(
             "a node of --servers is a master; pass --connect with the masters, or only tablet servers. To recover the "
             "masters themselves, pass them as --masters"
         )
-    return Survey([KnownTablet(tablet_id=tablet_id) for tablet_id in ids], nodes)
+    return Survey([KnownTablet(tablet_id=tablet_id) for tablet_id in ids], nodes, silent)
 
 
 async def survey_system_tablet(connection: Connection, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Survey:
@@ -119,26 +125,30 @@ async def survey_system_tablet(connection: Connection, addresses: Sequence[str],
     Raises:
         CallerError: a node is a tablet server.
     """
-    nodes = await _survey_addresses(connection, addresses, timeout_s)
+    nodes, silent = await _survey_addresses(connection, addresses, timeout_s)
     for node in nodes.values():
         if node.views and SYSTEM_TABLET not in node.views:
             raise CallerError(f"{node.address} is a tablet server; pass masters as --masters")
-    return Survey([KnownTablet(tablet_id=SYSTEM_TABLET, table=CATALOG)], nodes)
+    return Survey([KnownTablet(tablet_id=SYSTEM_TABLET, table=CATALOG)], nodes, silent)
 
 
-async def _survey_addresses(connection: Connection, addresses: Sequence[str], timeout_s: float) -> Nodes:
-    """Ask the nodes at some addresses, and the members that they name."""
+async def _survey_addresses(
+    connection: Connection, addresses: Sequence[str], timeout_s: float
+) -> tuple[Nodes, dict[str, str]]:
+    """Ask the nodes at some addresses, and the members that they name. Return also which addresses are silent."""
     found: dict[NodeId, str] = {}
+    silent: dict[str, str] = {}
     for address in addresses:
         try:
             found[await connection.reach(address, deadline_ms=int(min(timeout_s * 1000, ASK_MS)))] = address
-        except StelaeError:
-            continue
+        except StelaeError as error:
+            silent[address] = str(error)
     nodes = dict(await survey_nodes(connection, [*found.items()]))
+    silent |= {node.address: node.problem for node in nodes.values() if node.problem}
     views = [view for node in nodes.values() for view in node.views.values()]
     members = {m.node_id: m.address for v in views if v.config is not None for m in v.config.members}
     missing = [(node_id, address) for node_id, address in members.items() if node_id not in nodes]
-    return {**nodes, **await survey_nodes(connection, missing)}
+    return nodes | await survey_nodes(connection, missing), silent
 
 
 async def survey_nodes(

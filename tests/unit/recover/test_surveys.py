@@ -6,6 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from stelae.cli.recover_text import print_plan
 from stelae.partition.schema import UNBOUNDED, Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.codec import encode
@@ -20,7 +23,8 @@ from stelae.protocol.recovery_messages import (
     TabletFacts,
 )
 from stelae.recover.catalog_rebuild import survey_catalog
-from stelae.recover.survey import Survey, survey_masters
+from stelae.recover.plan import RecoveryPlan
+from stelae.recover.survey import Survey, survey_masters, survey_servers, survey_system_tablet
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
@@ -131,3 +135,27 @@ def test_a_dropped_table_that_the_catalog_can_recall_is_not_offered_for_adoption
     catalog: Any = Catalog(dropped)
     survey = asyncio.run(survey_catalog(connection, catalog, [address(A)], timeout_s=0.0))
     assert [facts.table_id for facts in survey.replicas] == [lost]
+
+
+def test_given_addresses_at_which_no_node_answers_are_told() -> None:
+    """The tablet "t" has its majority. What only D has is not known, so nothing says that all is well."""
+    three = config(A, B, C, op_id=OpId(1, 1))
+    view = SurvivorView(tablet_id=TABLET, state="RUNNING", term=1, last=OpId(1, 9), config=three)
+    connection: Any = Servers({A: (view,), B: (view,)})
+    survey = asyncio.run(survey_servers(connection, [address(A), address(B), address(D)]))
+    plan, left_alone = survey.plan(7, 0)
+    assert (plan.tablets, plan.unrecoverable) == ((), ()) and len(left_alone) == 1
+    assert survey.silent == {address(D): "no answer"}
+    assert asyncio.run(survey_system_tablet(Servers({}), [address(D)])).silent == {address(D): "no answer"}  # type: ignore[arg-type]
+
+
+def test_a_plan_without_tablets_does_not_say_that_all_is_well_while_a_node_is_silent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing = RecoveryPlan(made_us=0, tablets=())
+    print_plan(nothing, {address(D): "no answer"})
+    said = capsys.readouterr().err
+    assert f"node {address(D)} does not answer, so a tablet that only silent nodes have is not here: no answer" in said
+    assert "every tablet of the nodes that answer has its majority" in said
+    print_plan(nothing)
+    assert "every tablet has its majority; there is nothing to recover" in capsys.readouterr().err
