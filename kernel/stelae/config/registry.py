@@ -27,6 +27,9 @@ from stelae.spi.hooks import LeaderChanged, ServiceFactory, TabletStateChanged
 
 log = logging.getLogger(__name__)
 
+KINDS = (*EngineKind, "service", "cli")
+"""What the name of an entry point begins with."""
+
 
 class UnknownEngine(PluginError):
     """No plugin offers an engine of that name. ``known`` has the names of engines that can be used."""
@@ -181,7 +184,11 @@ class Registry:
             PluginError: as :meth:`engine` does.
         """
         self._refuse_duplicate(full_name)
-        point = self._points[full_name][0]
+        kind, _, name = full_name.partition(".")
+        point = self._points[full_name if name else kind][0]
+        if kind not in KINDS or not name:
+            fact = f"entry point {point.name!r} of {origin(point)} is not loaded by any node or command"
+            raise PluginError(f"{fact}: its name must be KIND.NAME, with one of the kinds {', '.join(KINDS)}")
         self.register(load_entry_point(point), full_name)
 
     def services(self) -> list[ServiceFactory]:

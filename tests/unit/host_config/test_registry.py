@@ -88,6 +88,15 @@ def test_a_broken_plugin_is_named_with_its_distribution_and_cause() -> None:
         registry.engine(EngineKind.WAL, "bad")
 
 
+@pytest.mark.parametrize(("name", "told"), [("timeline", "timeline"), ("wall.timeline", r"wall\.timeline")])
+def test_an_entry_point_that_nothing_loads_is_named_with_the_kinds_that_there_are(name: str, told: str) -> None:
+    """The dot was forgotten, or the kind is misspelt. `plugins check` loads each entry point by kind and name."""
+    registry = Registry([Point(name, never)])
+    (offer,) = registry.offers()
+    with pytest.raises(PluginError, match=f"entry point '{told}' of stelae-extra 9.1 is not loaded.*KIND.NAME.*wal"):
+        registry.load(f"{offer.kind}.{offer.name}")
+
+
 def test_a_missing_package_of_an_extra_names_the_extra() -> None:
     dist = Dist(requires=["orjson>=3", 'py-lmdb>=1.5; extra == "lmdb"'])
     registry = Registry([Point("wal.x", lambda: imports("py_lmdb"), dist=dist)])
