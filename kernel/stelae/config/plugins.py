@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable
@@ -48,8 +49,16 @@ def load_entry_point(point: EntryPoint) -> object:
         if extra is not None:
             raise MissingExtra(missing, extra, wanted_by=f"plugin {point.name}") from error
         raise _broken(point, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(point, error) from error
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be found, without importing it. The packages around it are imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # A package around it is missing.
+        return False
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str) -> None:
@@ -84,7 +93,7 @@ def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -
             )
 
 
-def _broken(point: EntryPoint, error: Exception) -> BrokenPlugin:
+def _broken(point: EntryPoint, error: BaseException) -> BrokenPlugin:
     return BrokenPlugin(
         f"plugin {point.name} of {origin(point)} cannot be imported "
         f"({type(error).__name__}: {error}); reinstall or upgrade that distribution"

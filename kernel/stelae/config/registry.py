@@ -8,7 +8,6 @@ points.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import pluggy
 
 from stelae.config.contracts import CONTRACTS, EngineKind, check_engine
-from stelae.config.plugins import check_hooks, installed_entry_points, load_entry_point, origin
+from stelae.config.plugins import check_hooks, installed_entry_points, is_installed, load_entry_point, origin
 from stelae.spi import hooks
 from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra
@@ -97,7 +96,8 @@ class Registry:
         check_hooks(self._manager, plugin, name)
         engines = self._collect(plugin, name)
         try:
-            self._manager.register(plugin)
+            # Without a name pluggy takes that of the object, which another plugin may have, too.
+            self._manager.register(plugin, f"{name} at {id(plugin):#x}")
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as error:
             self._manager.unregister(plugin)
@@ -155,7 +155,7 @@ class Registry:
             raise self._unknown(kind, name)
         engine, _ = self._engines[key]
         for module, extra in getattr(engine, "optional_modules", {}).items():
-            if importlib.util.find_spec(module) is None:
+            if not is_installed(module):
                 raise MissingExtra(module, extra, wanted_by=f"{kind} engine {name!r}")
         return engine
 

@@ -97,6 +97,33 @@ def test_an_entry_point_that_nothing_loads_is_named_with_the_kinds_that_there_ar
         registry.load(f"{offer.kind}.{offer.name}")
 
 
+def test_a_plugin_that_ends_the_interpreter_when_it_is_imported_is_broken_like_another_one() -> None:
+    """A broken plugin costs `stelae --help` a warning, and no more."""
+
+    def leaves() -> Any:
+        sys.exit("libfoo is missing")
+
+    registry = Registry([Point("cli.leaves", leaves)])
+    (problem,) = registry.load_kind("cli")
+    assert isinstance(problem, BrokenPlugin) and "SystemExit: libfoo is missing" in str(problem)
+
+
+def test_an_engine_whose_optional_module_is_within_a_missing_package_is_refused() -> None:
+    registry = Registry()
+    registry.register(offering(WALS, wal("x", optional_modules={"no_such_package.part": "fast"})))
+    with pytest.raises(MissingExtra, match=r"no_such_package\.part"):
+        registry.engine(EngineKind.WAL, "x")
+
+
+def test_two_plugins_may_be_objects_of_the_same_name() -> None:
+    registry = Registry()
+    for number in (1, 2):
+        named = offering(WALS, wal(f"engine{number}"))
+        named.__name__ = "Plugin"
+        registry.register(named, f"wal.engine{number}")
+    assert registry.names(EngineKind.WAL) == ["engine1", "engine2"]
+
+
 def test_a_missing_package_of_an_extra_names_the_extra() -> None:
     dist = Dist(requires=["orjson>=3", 'py-lmdb>=1.5; extra == "lmdb"'])
     registry = Registry([Point("wal.x", lambda: imports("py_lmdb"), dist=dist)])
