@@ -57,7 +57,8 @@ class OfflineNode:
         root: the directory.
         configured: the log engine that the node.toml chooses; ``None``: no node.toml is given.
         configured_consensus: the consensus engine that the node.toml chooses, likewise.
-        settled: a message about a conversion that was completed; empty: there was none."""
+        settled: a message about a conversion that was completed; empty: there was none.
+        set_aside: the directory in quarantine of the log that :meth:`convert` has moved away; empty: there is none."""
 
     def __init__(self, directory: str | None, config: str | None) -> None:
         if (directory is None) == (config is None):
@@ -73,7 +74,7 @@ class OfflineNode:
             self.configured_consensus = settings.consensus.name
             with open(config, encoding="utf-8") as file:
                 self._source = ConfigSource.parse(file.read(), config)
-        self.settled = ""
+        self.settled = self.set_aside = ""
         self._layout = DirectoryLayout(self.root)
         self._services = EngineServices(
             files=RealFiles(), clock=SystemClock(), metrics=NodeMetrics(), workers=InlineWorkers()
@@ -131,7 +132,10 @@ class OfflineNode:
         """Convert the log to another engine. Raises as ``stelae.convert.conversion.convert``."""
         source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()
-        return convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
+        before = self._quarantined()
+        plan = convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
+        self.set_aside = ", ".join(sorted(self._quarantined() - before))
+        return plan
 
     def change_consensus(self, to: str, meter: ProgressMeter, *, dry_run: bool) -> list[ChangedTablet]:
         """Change the consensus engine of all tablets. Raises as ``stelae.convert.consensus_engine.change_engine``."""
@@ -140,11 +144,9 @@ class OfflineNode:
         with self.engine() as wal:
             return change_engine(paths, wal, target, meter, dry_run=dry_run)
 
-    def quarantined(self, engine: str) -> str:
-        """Return the directory in quarantine of the log that the last conversion has moved away."""
-        names = self._services.files.listdir(self._layout.quarantine)
-        numbers = [int(name.rpartition(".")[2]) for name in names if name.startswith(f"wals-{engine}.")]
-        return f"{self._layout.quarantine}/wals-{engine}.{max(numbers)}"
+    def _quarantined(self) -> set[str]:
+        files, quarantine = self._services.files, self._layout.quarantine
+        return {f"{quarantine}/{name}" for name in files.listdir(quarantine)} if files.exists(quarantine) else set()
 
     def picked(self, name: str, kind: EngineKind = EngineKind.WAL) -> ChosenEngine:
         """Return an engine with its settings from node.toml. ``PluginError``: it is not installed."""

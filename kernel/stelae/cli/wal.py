@@ -174,12 +174,12 @@ def convert(
         figures = f"{done['logs']} logs, {done['entries']} entries, {done['body_bytes']} bytes"
         print(f"{verb} from {done['from']} to {done['to']}: {figures}")
     if done["from"] and not dry_run:
-        _print_next_steps(node, done["from"], done["to"])
+        _print_next_steps(node, done["to"])
 
 
-def _print_next_steps(node: OfflineNode, old: str, new: str) -> None:
+def _print_next_steps(node: OfflineNode, new: str) -> None:
     """Print where the old log is, and the engine that node.toml must name before the node starts."""
-    note(f"the old log is kept; remove {node.quarantined(old)} when the node has caught up")
+    note(f"the old log is kept; remove {node.set_aside} when the node has caught up")
     if node.configured not in (None, new):
         note(f'node.toml chooses {node.configured!r}; write wal = "{new}" in [engines] before you start the node')
 

@@ -182,6 +182,14 @@ def test_node_toml_names_the_directory_and_the_engine_to_be(root: str, tmp_path:
     assert document("convert", "--config", config, "--to", "lmdb")["from"] == "shared"
 
 
+def test_convert_names_the_log_that_it_has_set_aside_and_no_other(root: str) -> None:
+    """A directory of an operator ended it with a traceback, and an older log was named if its number was higher."""
+    for name in ("wals-segmented.2", "wals-segmented.before-upgrade"):
+        Path(root, "quarantine", name).mkdir(parents=True)
+    said = invoke("convert", root, "--to", "shared")[1]
+    assert f"the old log is kept; remove {root}/quarantine/wals-segmented.1 when the node has caught up" in said
+
+
 def test_convert_says_where_the_old_log_is_and_what_node_toml_still_has_to_say(root: str, tmp_path: Path) -> None:
     config = node_toml(tmp_path, root, "")
     said = invoke("convert", "--config", config)[1]
