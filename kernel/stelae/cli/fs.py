@@ -158,7 +158,8 @@ def _new_instance(
         raise CallerError("--config cannot be combined with --cluster-id or --wal-engine: the node.toml has both")
     if uuid is None and settings is not None and settings.tablet is not None:
         members = settings.tablet.members
-        uuid = next((m.node_id for m in members if m.address == settings.node.listen), None)
+        own = (settings.node.advertise, settings.node.listen)
+        uuid = next((m.node_id for address in own for m in members if m.address == address), None)
     if settings is not None:
         cluster_id, wal_engine = settings.cluster_id, settings.wal.name
     return Instance(
