@@ -150,6 +150,8 @@ def _new_instance(
 ) -> Instance:
     import uuid as uuids
 
+    from stelae.config.contracts import EngineKind
+    from stelae.config.registry import Registry
     from stelae.config.sections import EngineNames
     from stelae.host.instance import Instance
     from stelae.spi import ids
@@ -162,6 +164,8 @@ def _new_instance(
         uuid = next((m.node_id for address in own for m in members if m.address == address), None)
     if settings is not None:
         cluster_id, wal_engine = settings.cluster_id, settings.wal.name
+    elif wal_engine is not None:
+        Registry.installed().engine(EngineKind.WAL, wal_engine)
     return Instance(
         node_id=ids.node_id(uuid if uuid is not None else uuids.uuid4().hex),
         cluster_id=ids.cluster_id(cluster_id) if cluster_id is not None else None,

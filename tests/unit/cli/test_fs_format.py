@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stelae.cli.main import build_app
+from stelae.spi.errors import PluginError
 
 UUID = "0123456789abcdef" * 2
 
@@ -34,3 +35,10 @@ def test_a_node_is_the_member_that_has_its_address(tmp_path: Path, address: str)
     config.write_text(CONFIG.replace("ADDRESS", address))
     done = CliRunner().invoke(build_app("fs"), ["fs", "format", "--config", str(config), "--json"])
     assert json.loads(done.stdout)["uuid"] == UUID
+
+
+def test_a_log_engine_that_is_not_installed_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    """The directory could not be used afterwards: no node starts with that engine, and none converts its log."""
+    done = CliRunner().invoke(build_app("fs"), ["fs", "format", str(tmp_path / "node"), "--wal-engine", "segmentd"])
+    assert isinstance(done.exception, PluginError) and "there is no wal engine 'segmentd'" in str(done.exception)
+    assert not (tmp_path / "node").exists()
