@@ -35,7 +35,7 @@ def checks(suite: type) -> list[str]:
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[WalEngine]]:
     """The engine as it is made, imported from where it was made."""
     place = tmp_path_factory.mktemp("new")
-    names = PluginNames.of("wal", "made_here")
+    names = PluginNames.of("wal", "lock")  # Also the name of a file in its directory: no other may have it.
     plugins_new._write(names, place / names.distribution)
     sys.path.insert(0, str(place / names.distribution / "src"))
     try:
