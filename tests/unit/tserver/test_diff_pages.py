@@ -89,3 +89,14 @@ def test_what_is_asked_in_vain_is_told_when_the_page_is_read(replica: HarnessRep
             reader.next()
     (only,) = pages(DiffReader(replica.store, ScanSpec(limit=0), 10, 40, 100))
     assert only[0].row_count == 0 and only[0].after is None
+
+
+def test_a_column_that_is_dropped_before_a_thread_reads_the_diff_is_not_asked_for(replica: HarnessReplica) -> None:
+    """A client that asks for all columns got ``SchemaMismatch`` for one that it did not name."""
+    reader = DiffReader(replica.store, ScanSpec(), 10, 40, 1000)
+    replica.change_schema(msgspec.structs.replace(SCHEMA, version=2, columns=SCHEMA.columns[:-1]))
+    frames = reader.next()
+    page = decode(frames[0], ScanPage)
+    rows = RowBatch.from_ipc(changes_layout(replica.store.schema, None), memoryview(frames[1])).to_rows()
+    assert (page.schema_version, page.row_count) == (2, len(rows))
+    assert len(rows[0]) == len(SCHEMA.columns)

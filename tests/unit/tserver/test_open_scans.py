@@ -8,6 +8,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.protocol.codec import decode
@@ -233,6 +234,53 @@ def test_another_schema_is_not_read_with_a_cursor_from_before() -> None:
     world.store.apply([ApplyEntry(OpId(1, 2), AT + 1, newer)])
     page, keys = world.page(ScanSpec(after=found.after))
     assert (page.schema_version, keys, world.store.opened) == (2, [3, 4, 5], 2)
+
+
+def test_a_schema_that_changes_before_a_thread_opens_the_cursor_is_named_by_the_page() -> None:
+    """The page named the schema of the moment at which the request came, and had the rows of the one after it."""
+    world = World()
+    world.ask(ScanSpec())
+    added = msgspec.structs.replace(SCHEMA.columns[1], id=7, name="other")
+    columns = (SCHEMA.columns[0], added)
+    world.store.apply([ApplyEntry(OpId(1, 2), AT + 1, SCHEMA.__class__(2, columns, SCHEMA.key))])
+    world.run_pool()
+    page = decode(world.answers.pop()[0], ScanPage)
+    assert (page.schema_version, page.row_count) == (2, 3)
+    world.page(ScanSpec(after=page.after))
+    assert world.store.opened == 1
+
+
+def test_a_cursor_is_opened_again_if_the_schema_changes_while_it_is_opened() -> None:
+    world = World()
+    opened, newer = world.store.scan, SCHEMA.__class__(2, SCHEMA.columns, SCHEMA.key)
+
+    def scan(spec: ScanSpec, at: int | None = None) -> Cursor:
+        cursor = opened(spec, at)
+        world.store.apply([ApplyEntry(OpId(1, 2), AT + 1, newer)])
+        return cursor
+
+    world.store.scan = scan  # type: ignore[method-assign]
+    page, keys = world.page(ScanSpec())
+    assert (page.schema_version, keys) == (2, [0, 1, 2])
+    assert (world.store.opened, len(world.store.open)) == (2, 1)
+
+
+def test_pages_that_are_read_again_because_they_are_too_large_name_the_schema_of_their_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 60)
+    opened, newer = world.store.scan, SCHEMA.__class__(2, SCHEMA.columns, SCHEMA.key)
+
+    def scan(spec: ScanSpec, at: int | None = None) -> Cursor:
+        if world.store.opened == 1:
+            world.store.apply([ApplyEntry(OpId(1, 2), AT + 1, newer)])
+        return opened(spec, at)
+
+    world.store.scan = scan  # type: ignore[method-assign]
+    page, _ = world.page(ScanSpec(), rows_max=10)
+    assert world.store.opened > 1
+    assert page.schema_version == 2
 
 
 def test_what_goes_wrong_ahead_is_told_to_nobody_and_whoever_asks_then_is_told_anew() -> None:

@@ -114,6 +114,7 @@ class DiffReader:
     def _fill(self) -> None:
         """Read changes until there are enough rows for a page, or ``EMPTY_BATCHES_MAX`` times."""
         if self._changes is None and not self._ended:
+            self._schema = self._store.schema  # A read waits for a thread, and the schema may have changed meanwhile.
             spec = msgspec.structs.replace(self.spec, columns=self._layout.ids[:-1])
             self._changes = self._store.diff(self._since, self._at, spec)
         reads = 0

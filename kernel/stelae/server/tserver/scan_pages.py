@@ -152,8 +152,17 @@ class PageReader:
         return cursor.next_stored(self._rows_max if first else self._rows_wanted, PAGE_BYTES_MAX)
 
     def _open_cursor(self) -> Cursor:
-        if self._cursor is None:
-            self._cursor = self._store.scan(self.spec, self._at)
+        """Return the open cursor, or open one and note the schema of its rows.
+
+        The schema may have changed since the reader was made, because a read waits for a thread, and while the cursor
+        is opened. A client decodes the rows by the version that the page names."""
+        while self._cursor is None:
+            self._schema_version = self._store.schema.version
+            cursor = self._store.scan(self.spec, self._at)
+            if self._store.schema.version == self._schema_version:
+                self._cursor = cursor
+            else:
+                cursor.close()
         return self._cursor
 
     def _next_rows(self) -> tuple[RowBatch | None, bytes | None]:
