@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from stelae.host.new_replica import NewReplica
+from stelae.host.replica_state import ReplicaState
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import PartitionBounds
 from stelae.lifecycle.tablet_manager import TabletExists
@@ -143,6 +144,7 @@ def test_an_empty_replica_does_not_describe_its_tablet() -> None:
     """A client that asked it first was given no members, and failed with an IndexError."""
     empty: Any = SimpleNamespace(
         log_only=False,
+        state=ReplicaState.CONFIGURING,
         status=SimpleNamespace(config=TabletConfig(op_id=OpId(0, 0), members=()), leader=None),
         applier=SimpleNamespace(store=SimpleNamespace(schema=SCHEMA)),
     )

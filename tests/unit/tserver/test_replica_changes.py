@@ -191,3 +191,11 @@ def test_a_damaged_replica_is_told_as_being_copied_while_its_copy_is_fetched_and
     assert world.told() == [(T, ReportedDataState.COPYING), (U, ReportedDataState.COPYING)]
     world.copies.clear()
     assert world.told() == [(T, ReportedDataState.FAILED), (U, ReportedDataState.FAILED)]
+
+
+def test_a_leader_that_has_failed_is_not_told_as_one(world: World) -> None:
+    """Masters sent their changes of the tablet to it as long as they knew of no later leader."""
+    failed = world.replicas[T]
+    failed.failure, failed.state = "the log cannot be trusted", ReplicaState.FAILED
+    (told,) = world.changes.take()
+    assert (told.data_state, told.role) == (ReportedDataState.FAILED, Role.FOLLOWER)

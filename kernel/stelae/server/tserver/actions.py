@@ -34,8 +34,8 @@ from stelae.server.frames import only_frame
 from stelae.server.partition_bounds import stored_bounds
 from stelae.server.tserver.copy_target import CopyTargetService
 from stelae.server.tserver.member_service import check_change
+from stelae.server.tserver.stopped_replicas import leads
 from stelae.server.tserver.tablet_service import refuse_system_tablet
-from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unsupported
 from stelae.spi.ids import ZERO, OpId, TabletId, tablet_id
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, RemoveServer, TabletConfig
@@ -116,7 +116,7 @@ class ActionService:
                 committed_config=status.committed_config.op_id,
                 newest_config=status.config.op_id,
                 schema_version=replica.applier.store.schema.version,
-                leads=status.role is Role.LEADER and status.serving,
+                leads=leads(replica),
                 change_pending=status.config.op_id != status.committed_config.op_id,
             )
         if tablet_id in self._copies.running:

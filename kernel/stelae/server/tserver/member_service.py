@@ -17,8 +17,8 @@ from stelae.protocol.member_messages import (
     MemberProgress,
 )
 from stelae.server.frames import only_frame
+from stelae.server.tserver.stopped_replicas import leads, refuse_stopped
 from stelae.server.tserver.tablet_service import refuse_system_tablet, replica_of
-from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, ConfigError, NotLeader, StelaeError, WrongConfigId
 from stelae.spi.ids import OpId, node_id
 from stelae.spi.members import AddServer, MemberChange, TabletConfig
@@ -45,9 +45,10 @@ class MemberService:
     def _config(self, request: Request) -> None:
         asked = decode(only_frame(request), ConfigRequest)
         replica = replica_of(self._node, asked.tablet_id)
-        status = replica.status
-        if asked.leader_only and not (status.role is Role.LEADER and status.serving):
-            raise NotLeader(status.leader)
+        if asked.leader_only:
+            refuse_stopped(replica)
+            if not leads(replica):
+                raise NotLeader(replica.status.leader)
         request.reply([encode(config_view(replica))])
 
     def _change(self, request: Request) -> None:
@@ -107,7 +108,7 @@ def check_config_id(replica: Replica, expected: OpId | None) -> None:
         WrongConfigId: the leader's committed config is another one. Other replicas refuse such requests anyway.
     """
     committed = replica.status.committed_config.op_id
-    if expected is not None and replica.status.role is Role.LEADER and committed != expected:
+    if expected is not None and leads(replica) and committed != expected:
         fact = f"the committed config is {committed}, the request is meant for {expected}"
         raise WrongConfigId(f"{fact}; look at the config again, then decide")
 

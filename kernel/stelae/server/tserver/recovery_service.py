@@ -24,8 +24,9 @@ from stelae.protocol.recovery_messages import (
     TabletFacts,
 )
 from stelae.server.frames import only_frame
+from stelae.server.tserver.stopped_replicas import leads
 from stelae.server.tserver.tablet_service import replica_of
-from stelae.spi.consensus import RECOVERS, Role
+from stelae.spi.consensus import RECOVERS
 from stelae.spi.errors import StelaeError, Unsupported
 from stelae.spi.ids import node_id
 from stelae.spi.members import TabletConfig
@@ -117,7 +118,7 @@ def survivor_view(replica: Replica) -> SurvivorView:
         failure=replica.failure,
         role=status.role.value,
         term=status.term,
-        serving=status.serving,
+        serving=status.serving and not replica.failure,
         last=status.last,
         commit=status.commit,
         config=status.config,
@@ -131,7 +132,6 @@ def tablet_facts(replica: Replica) -> TabletFacts:
     """Return what a replica has on record of its table."""
     status, block, applier = replica.status, replica.flusher.superblock, replica.applier
     schemas = [Schema.from_bytes(body) for body in applier.schemas]
-    leads = status.role is Role.LEADER and status.serving and applier.applied.index >= status.commit
     return TabletFacts(
         tablet_id=replica.tablet_id,
         table_id=block.table_name,
@@ -141,6 +141,6 @@ def tablet_facts(replica: Replica) -> TabletFacts:
         hash_buckets=block.partition.hash_buckets,
         consensus=block.consensus_engine,
         config=status.committed_config,
-        leads=leads,
+        leads=leads(replica) and applier.applied.index >= status.commit,
         last=status.last,
     )

@@ -17,6 +17,7 @@ from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.waiting_copies import WaitingCopy
 from stelae.protocol.master_heartbeats import CopyHold, ReplicaStatus, ReportedDataState
 from stelae.server.tserver.replica_stats import ReplicaStats
+from stelae.server.tserver.stopped_replicas import leads
 from stelae.spi.consensus import Role, Status
 from stelae.spi.ids import OpId, TabletId
 
@@ -153,7 +154,8 @@ class ReplicaChanges:
             tablet_id=tablet_id,
             data_state=ReportedDataState.FAILED if replica.state is ReplicaState.FAILED else ReportedDataState.READY,
             # A leader that has not committed an entry in its term serves no request, so it is reported as a follower.
-            role=Role.FOLLOWER if status.role is Role.LEADER and not status.serving else status.role,
+            # So is one that has failed: its status stays as it was.
+            role=Role.FOLLOWER if status.role is Role.LEADER and not leads(replica) else status.role,
             term=status.term,
             config=status.committed_config,
             schema_version=replica.applier.store.schema.version,

@@ -51,7 +51,7 @@ from stelae.server.tserver.lookups import Lookups
 from stelae.server.tserver.open_scans import OpenScans
 from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.scan_time import choose_time
-from stelae.server.tserver.stopped_replicas import unless_stopped
+from stelae.server.tserver.stopped_replicas import refuse_stopped, unless_stopped
 from stelae.spi.errors import CallerError, NoRows, StelaeError, StorageError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.scan import In, Order, ScanSpec
@@ -196,6 +196,7 @@ class TabletService:
 
     def _describe(self, asked: DescribeRequest) -> Description:
         replica = self._replica(asked.tablet_id)
+        refuse_stopped(replica)
         status = replica.status
         members = tuple((m.node_id, m.address) for m in status.config.members)
         if not members:
