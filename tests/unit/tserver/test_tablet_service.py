@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.protocol.codec import encode
-from stelae.protocol.tablet_messages import SPLIT_BYTES_MIN, ChecksumRequest, NoSuchTablet, SplitKeysRequest
+from stelae.protocol.tablet_messages import SCAN, SPLIT_BYTES_MIN, ChecksumRequest, NoSuchTablet, SplitKeysRequest
 from stelae.server.tserver.tablet_service import TabletService, replica_of
+from stelae.spi.errors import CallerError
 from stelae.spi.ids import TabletId
 
 
@@ -48,3 +50,24 @@ def test_a_read_that_is_given_up_before_its_turn_is_skipped(handler: Any, asked:
     request.open = False
     ((work, done),) = works
     done(work())
+
+
+@pytest.mark.parametrize("depth", [1, 600])
+@pytest.mark.parametrize(
+    "predicate",
+    [{"type": "Compare", "column": 3, "op": "="}, {"type": "In", "column": 3}, {"type": "Prefix", "column": 3}],
+    ids=["compare", "in", "prefix"],
+)
+def test_a_predicate_with_a_nested_value_is_refused_before_its_time_is_chosen(
+    predicate: dict[str, Any], depth: int
+) -> None:
+    """One that can just be decoded could not be encoded again: that raised in a turn of the replica, which failed."""
+    node: Any = SimpleNamespace(metrics=SimpleNamespace(histogram=lambda _name: None), replicas={}, failed_tablets={})
+    load: Any = None
+    for nested in (b"\x91" * depth + b"\xc0", b"\x81\xa1a" * depth + b"\xc0"):
+        value = msgspec.Raw(b"\x91" + nested) if predicate["type"] == "In" else msgspec.Raw(nested)
+        field = {"In": "values", "Prefix": "prefix"}.get(predicate["type"], "value")
+        body = msgspec.msgpack.encode(["t", {"predicates": [{**predicate, field: value}]}])
+        request: Any = SimpleNamespace(body=[body], kind=SCAN)
+        with pytest.raises(CallerError, match="predicate of column 3 has a list or a map"):
+            TabletService(node, load)._scan(request)

@@ -270,6 +270,18 @@ class TabletService:
 
 
 def _check_values(spec: ScanSpec) -> None:
+    """Check the values of the predicates, whose types the codec does not know.
+
+    A value that contains others may be nested so deeply that it can be decoded, and not encoded again as a part of the
+    key of an open scan. That would raise in a turn of the replica, which ends the replica.
+
+    Raises:
+        CallerError: there are too many, or one is a list or a map.
+    """
+    for one in spec.predicates:
+        found = one.values if isinstance(one, In) else (getattr(one, "value", None), getattr(one, "prefix", None))
+        if any(isinstance(value, list | dict) for value in found):
+            raise CallerError(f"a predicate of column {one.column} has a list or a map where one value is needed")
     values = max((len(one.values) for one in spec.predicates if isinstance(one, In)), default=0)
     if values > IN_VALUES_MAX:
         raise CallerError(f"'in' has {values} values, at most {IN_VALUES_MAX} are allowed; use several scans")
