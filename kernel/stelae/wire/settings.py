@@ -40,7 +40,7 @@ class WireSettings:
     reply_backlog_bytes_max: int = _limit(64 << 20, 64 << 10, 4 << 30, "bytes", "more disconnects a slow caller")
     connections_max: int = _limit(4096, 4, 1 << 20, "count", "each peer and each client process has two")
     requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more are refused as overload")
-    deadline_ms_max: int = _limit(600_000, 1, 86_400_000, "ms", "bounds how long a request stays open")
+    deadline_ms_max: int = _limit(600_000, 30_000, 86_400_000, "ms", "bounds how long a request stays open")
     connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "for name lookup, connection and hello together")
     reconnect_ms_min: int = _limit(20, 1, 60_000, "ms", "the first pause before reconnecting")
     reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well below an election timeout")
