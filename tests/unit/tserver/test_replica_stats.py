@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -9,7 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.lifecycle.directory_size import bytes_below
-from stelae.server.tserver.replica_stats import SIZE_LOOKS, STEP_BYTES_MIN, ReplicaStats
+from stelae.server.tserver import replica_stats
+from stelae.server.tserver.replica_stats import MEASURING_MAX, SIZE_LOOKS, STEP_BYTES_MIN, ReplicaStats
 from stelae.server.tserver.settings import TabletServerSettings, check_location
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import Role
@@ -109,6 +111,42 @@ def test_a_replica_that_is_gone_has_no_size_and_a_walk_that_fails_leaves_the_las
     world.node.replicas.clear()
     with pytest.raises(KeyError):
         world.looks()
+
+
+def test_a_walk_that_fails_is_repeated_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After one failed read at its start, a node told a size of nothing for each table that is only read."""
+    world = World()
+    world.write("block", MIB)
+    world.flushed()
+    walk, world.node.scans.run = world.node.scans.run, lambda key, work, done: done(OSError("disk"))
+    with caplog.at_level(logging.WARNING, logger=replica_stats.__name__):
+        assert [world.looks(), world.looks()] == [0, 0]
+    assert len(caplog.records) == 1
+    world.node.scans.run = walk
+    assert world.looks() == MIB
+    walks = world.walks
+    assert world.looks() == MIB and world.walks == walks
+
+
+def test_walks_that_fail_again_and_again_keep_no_other_replica_from_being_measured() -> None:
+    world = World()
+    names = [TabletId(f"t{number}") for number in range(3 * MEASURING_MAX)]
+    for name in names:
+        world.node.replicas[name] = MagicMock(tablet_id=name, failure="", status=world.replica.status)
+        world.node.replicas[name].applier.store.memory_bytes.return_value = 0
+        world.disk.make_directory(f"/data/{name}")
+    world.write("block", MIB)
+    del world.node.replicas[T]
+    world.node.replicas[T] = world.replica  # The last one.
+    world.flushed()
+    pending: list[Any] = []
+    world.node.scans.run = lambda key, work, done: pending.append((key, work, done))
+    for _ in range(8):
+        world.looks()
+        while pending:
+            key, work, done = pending.pop(0)
+            done(work() if key == f"size/{T}" else OSError("disk"))
+    assert world.looks() == MIB
 
 
 def test_a_follower_that_a_leader_does_not_hear_is_told_and_a_follower_tells_of_nobody() -> None:

@@ -47,6 +47,7 @@ class ReplicaStats:
         self._looks = 0
         self._measured: dict[TabletId, Superblock] = {}
         self._measuring: set[TabletId] = set()
+        self._unknown: set[TabletId] = set()  #: Those whose last measurement failed.
         self._file_bytes: dict[TabletId, int] = {}
         self.size_bytes: dict[TabletId, int] = {}
         """Bytes of each replica's store, in its files and in memory, as of the last change that is worth a report."""
@@ -81,7 +82,9 @@ class ReplicaStats:
                 del self.size_bytes[gone]
                 self._measured.pop(gone, None)
                 self._file_bytes.pop(gone, None)
-            for replica in replicas.values():
+                self._unknown.discard(gone)
+            # Those whose measurement failed come last, so that they do not keep the others from being measured.
+            for replica in sorted(replicas.values(), key=lambda one: one.tablet_id in self._unknown):
                 self._update_size(replica)
         self._looks += 1
 
@@ -117,11 +120,13 @@ class ReplicaStats:
         self._measuring.discard(tablet_id)
         if tablet_id not in self._node.replicas:
             return
-        self._measured[tablet_id] = block
-        if isinstance(found, Exception):
-            log.warning("size unknown tablet=%s reason=%s", tablet_id, found)
+        if isinstance(found, Exception):  # It is measured again, and logged once.
+            level = logging.DEBUG if tablet_id in self._unknown else logging.WARNING
+            log.log(level, "size unknown tablet=%s reason=%s", tablet_id, found)
+            self._unknown.add(tablet_id)
         else:
-            self._file_bytes[tablet_id] = found
+            self._unknown.discard(tablet_id)
+            self._measured[tablet_id], self._file_bytes[tablet_id] = block, found
 
 
 def _leads(replica: Replica) -> bool:
