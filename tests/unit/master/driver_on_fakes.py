@@ -111,6 +111,7 @@ class DriverOnFakes:
             status=SimpleNamespace(
                 term=0, leader=None, role=Role.FOLLOWER, config=FOUNDING, committed_config=committed or FOUNDING
             ),
+            failure="",
             on_status=None,
             read_index=lambda done: None,
             fail=lambda reason: None,

@@ -6,6 +6,7 @@ from stelae.host.hybrid_clock import ClockSettings
 from stelae.protocol.read_index_messages import READ_INDEX
 from stelae.server.master.core.events import CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick
 from stelae.server.master.core.freshness import FOLLOWING_US
+from stelae.server.master.driver.masters_watch import LOOK_US
 from stelae.spi.ids import OpId
 from tests.unit.master.company import ME, OTHER, WALL_US
 from tests.unit.master.driver_on_fakes import DriverOnFakes
@@ -41,6 +42,15 @@ def test_a_status_that_changes_neither_term_nor_leader_brings_no_step() -> None:
     driver = DriverOnFakes()
     driver.elect(3, OTHER)
     assert driver.elect(3, OTHER) == []
+
+
+def test_a_master_whose_replica_fails_while_it_leads_leads_no_more() -> None:
+    """It went on to answer servers, and to send actions by a catalog that was not the newest one any more."""
+    driver = DriverOnFakes()
+    driver.elect(3, ME)
+    driver.replica.failure = "the log cannot be trusted"
+    events = [event for step in driver.pass_us(LOOK_US) for event in step]
+    assert MasterLeaderChanged(3, None) in events
 
 
 def test_an_applied_entry_reaches_the_core_in_the_moment_when_it_is_applied() -> None:

@@ -35,7 +35,7 @@ class Watched:
         self.replicas: dict[Any, Any] = {}
         if own is not None:
             status = SimpleNamespace(config=own, committed_config=own, leader=leader)
-            self.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status)
+            self.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status, failure="")
         messenger = SimpleNamespace(serve=self._serve, add_peer=lambda *_: None, call=self._call)
         node: Any = SimpleNamespace(node_id=A, turns=self.turns, replicas=self.replicas, messenger=messenger)
         self.watch = MastersWatch(node, config(ZERO, A, B, C).members, self._looked)
@@ -114,7 +114,7 @@ def test_a_joining_master_knows_the_masters_and_is_not_removed() -> None:
     master.pass_a_look()
     assert master.view() == MastersView(node_id=A, config=config(OpId(2, 7), B, C), leader=C)
     master.replicas[SYSTEM_TABLET] = SimpleNamespace(
-        status=SimpleNamespace(config=config(ZERO), committed_config=config(ZERO), leader=None)
+        status=SimpleNamespace(config=config(ZERO), committed_config=config(ZERO), leader=None), failure=""
     )
     assert not master.view().removed, "an empty replica gets its config with the log"
 
@@ -125,3 +125,14 @@ def test_an_answer_that_is_none_is_ignored(body: list[bytes]) -> None:
     call = SimpleNamespace(cancelled=lambda: False, exception=lambda: None, result=lambda: SimpleNamespace(body=body))
     master.watch._heard_from(call)
     assert master.watch.config == config(OpId(2, 7), A, B, C)
+
+
+def test_a_master_whose_replica_has_failed_asks_the_others_who_leads() -> None:
+    """One that led when it failed named itself as long as it ran."""
+    watched = Watched(config(OpId(1, 1), A, B, C), leader=A)
+    watched.pass_a_look()
+    assert (watched.asked, watched.view().leader) == ([], A)
+    watched.replicas[SYSTEM_TABLET].failure = "the log cannot be trusted"
+    watched.answers[B] = MastersView(node_id=B, config=config(OpId(1, 1), A, B, C), leader=B)
+    watched.pass_a_look()
+    assert watched.view().leader == B

@@ -66,6 +66,11 @@ class FaultyReplica:
         self.inner.on_status = call
 
     @property
+    def failure(self) -> str:
+        """As the replica."""
+        return self.inner.failure
+
+    @property
     def applier(self) -> Applier:
         """As the replica."""
         return self.inner.applier

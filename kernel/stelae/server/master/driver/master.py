@@ -51,7 +51,7 @@ from stelae.server.master.driver.change_masters import MasterChanges
 from stelae.server.master.driver.first_start import FirstStart
 from stelae.server.master.driver.leader_read_index import LeaderReadIndex, confirm_leadership
 from stelae.server.master.driver.masters_watch import MastersWatch
-from stelae.server.master.driver.ports import CreateTablet, MasterNode, PendingCall, SystemReplica
+from stelae.server.master.driver.ports import CreateTablet, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.server.master.driver.requests import OpenRequests
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import ClockError, ConfigError, StelaeError
@@ -177,12 +177,16 @@ class Master:
         return None if self.core is None else self.core.catalog
 
     def _find_other_replica(self) -> None:
-        """Begin anew if a copy has taken the place of the replica: its catalog is another one."""
+        """Begin anew if a copy has taken the place of the replica: its catalog is another one.
+
+        Otherwise notice if the replica has failed, which changes no status."""
         if self._replica is not None and self._node.replicas.get(SYSTEM_TABLET) is not self._replica:
             log.info("the replica of the system tablet was replaced, the catalog is loaded anew")
             self._end()
             self._proposals = self._new_proposals()
             self._find_replica()
+        else:
+            self._status_changed()
 
     def _find_replica(self) -> None:
         """Load the catalog as soon as the system tablet is up; create the tablet at the first start."""
@@ -363,7 +367,7 @@ class Master:
 
 def _leadership_of(replica: SystemReplica) -> tuple[int, NodeId | None]:
     """The term of the system tablet, and its leader as far as this replica knows."""
-    return replica.status.term, replica.status.leader
+    return replica.status.term, leader_known_to(replica)
 
 
 def _masters_of(replica: SystemReplica) -> MastersChanged:

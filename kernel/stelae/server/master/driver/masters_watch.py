@@ -15,7 +15,7 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.frames import only_frame
-from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
+from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.spi.errors import StelaeError
 from stelae.spi.members import Member, TabletConfig
 
@@ -76,7 +76,7 @@ class MastersWatch:
     def view(self) -> MastersView:
         """Return what this master answers."""
         replica = self._replica()
-        leader = None if replica is None else replica.status.leader
+        leader = None if replica is None else leader_known_to(replica)
         if leader is None and self._heard is not None:
             leader = self._heard.leader
         return MastersView(node_id=self._node.node_id, config=self.config, leader=leader, removed=self.removed)
@@ -97,7 +97,7 @@ class MastersWatch:
     def _look(self) -> None:
         self._wait()
         replica = self._replica()
-        if replica is None or replica.status.leader is None:
+        if replica is None or leader_known_to(replica) is None:
             self._ask()
         self._tell_removal()
         self._looked()

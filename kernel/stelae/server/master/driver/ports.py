@@ -72,6 +72,11 @@ class SystemReplica(Protocol):
     on_status: Callable[[], None] | None
 
     @property
+    def failure(self) -> str:
+        """Why it has failed; empty if it has not."""
+        ...
+
+    @property
     def applier(self) -> Applier: ...
     @property
     def status(self) -> Status: ...
@@ -93,6 +98,13 @@ class SystemReplica(Protocol):
 
     def fail(self, reason: str) -> None:
         """Stop the replica for good."""
+
+
+def leader_known_to(replica: SystemReplica) -> NodeId | None:
+    """Return the leader of the system tablet as far as a replica knows.
+
+    One that has failed knows none: its status stays as it was, and if it led, another master leads by now."""
+    return None if replica.failure else replica.status.leader
 
 
 class MasterNode(Protocol):
