@@ -14,6 +14,7 @@ from stelae.spi.errors import CallerError
 if TYPE_CHECKING:
     from stelae.host.instance import Instance
     from stelae.host.settings import NodeConfig
+    from stelae.spi.members import Member
 
 commands = command_group(
     """Format the directory of a node, print its uuid, show its metadata files, find what belongs to no replica.
@@ -66,6 +67,10 @@ def format_node(
         print_json({"directory": root, "uuid": instance.node_id, "cluster_id": instance.cluster_id})
     else:
         note(f"formatted {root}")
+        if uuid is None and settings is not None and (member := _own_member(settings)) is not None:
+            note(f"the uuid is that of the member {member.address} of [tablet]")
+            note("If that node has run before, remove the directory and format it with another --uuid: under the old")
+            note("uuid the node would vote without what it has acknowledged")
         print(instance.node_id)
 
 
@@ -158,10 +163,8 @@ def _new_instance(
 
     if settings is not None and (cluster_id is not None or wal_engine is not None):
         raise CallerError("--config cannot be combined with --cluster-id or --wal-engine: the node.toml has both")
-    if uuid is None and settings is not None and settings.tablet is not None:
-        members = settings.tablet.members
-        own = (settings.node.advertise, settings.node.listen)
-        uuid = next((m.node_id for address in own for m in members if m.address == address), None)
+    if uuid is None and settings is not None and (member := _own_member(settings)) is not None:
+        uuid = member.node_id
     if settings is not None:
         cluster_id, wal_engine = settings.cluster_id, settings.wal.name
     elif wal_engine is not None:
@@ -171,3 +174,10 @@ def _new_instance(
         cluster_id=ids.cluster_id(cluster_id) if cluster_id is not None else None,
         wal_engine=wal_engine or EngineNames().wal,
     )
+
+
+def _own_member(settings: NodeConfig) -> Member | None:
+    """Return the member of the section [tablet] that has the node's own address: what it advertises comes first."""
+    members = settings.tablet.members if settings.tablet is not None else ()
+    own = (settings.node.advertise, settings.node.listen)
+    return next((member for address in own for member in members if member.address == address), None)

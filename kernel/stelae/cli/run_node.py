@@ -17,7 +17,7 @@ from stelae.config.observers import HookObserver
 from stelae.config.registry import Registry
 from stelae.convert.conversion import building, settle
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.instance import InstanceFile, lock_directory
+from stelae.host.instance import InstanceFile, NotFormatted, lock_directory
 from stelae.host.node import Node
 from stelae.host.settings import NodeConfig
 from stelae.lifecycle.tablet_loader import TabletLoader
@@ -90,6 +90,8 @@ def run_node(
     except StelaeError as error:
         if isinstance(error, ConfigError) and not error.where:
             error = ConfigError(error.fact, where=config_path, hint=error.hint)
+        if isinstance(error, NotFormatted):
+            error = NotFormatted(config.node.directory, config=config_path)
         if not isinstance(form, JsonLines):
             raise error from None
         log.error("node ends reason=%s", error)  # A JSON line like the others, instead of plain text.

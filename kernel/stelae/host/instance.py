@@ -58,10 +58,20 @@ _SLOTS = (0, _SLOT_BYTES)
 
 
 class NotFormatted(StorageError, code="NOT_FORMATTED"):
-    """The directory is not that of a node."""
+    """The directory is not that of a node.
 
-    def __init__(self, root: str) -> None:
-        super().__init__(f"there is no node in this directory; create one with: stelae fs format {root}", path=root)
+    Args:
+        root: the directory.
+        config: the ``node.toml`` of the node that was to run in it. By it alone the node gets its cluster and uuid.
+    """
+
+    def __init__(self, root: str, *, config: str = "") -> None:
+        fact = "there is no node in this directory; create one with: stelae fs format"
+        if config:
+            lost = "in place of one that has lost its disk, pass --uuid too, because it needs a new uuid"
+            super().__init__(f"{fact} --config {config}; {lost}", path=root)
+        else:
+            super().__init__(f"{fact} {root}", path=root)
 
 
 class AlreadyFormatted(StorageError, code="ALREADY_FORMATTED"):
