@@ -45,7 +45,7 @@ def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
     else:
         note("no copy is in progress")
     for server, answer in found.answers:
-        for line in _remarks(answer):
+        for line in remarks(server, answer):
             note(f"{server.address}: {line}")
     for server in found.silent:
         note(f"tablet server {server.address} does not answer: copies to it are not shown")
@@ -92,10 +92,10 @@ def _plain_server(server: ServerLine, answer: CopiesReply) -> dict[str, Any]:
     return {"address": server.address, "paused": answer.paused, "cancelled": answer.cancelled, **plain_limits(limits)}
 
 
-def _remarks(answer: CopiesReply) -> Iterator[str]:
+def remarks(server: ServerLine, answer: CopiesReply) -> Iterator[str]:
     """Say what holds copies of a server back, beside its disks and its network."""
     if answer.paused:
-        yield "all copies to it are paused; go on with: stelae copy resume --all"
+        yield f"all copies to it are paused; go on with: stelae copy resume --all --to {server.address}"
     for tablet in answer.cancelled:
         yield f"the copy of tablet {tablet} was cancelled, and does not begin again yet"
     if answer.limits is not None:

@@ -50,19 +50,21 @@ def run_pause(
         note(f"paused: the copy of tablet {one} to {server.address}, for {span}")
     if everything:
         note(f"paused: all copies to {server.address}, also those that have not begun, for {span}")
-    note(f"they go on by themselves after that, when the server restarts, or with: stelae copy resume --to {to}")
+    note(f"they go on by themselves after that, when the server restarts, or with: {_resume_command(to, tablet)}")
     return EXIT_OK
 
 
 def run_resume(cluster: MastersTarget, to: str, tablet: str | None, *, everything: bool, as_json: bool) -> int:
     """Resume copies and return the exit code."""
-    server, done = asyncio.run(_order(cluster, to, tablet, CopyOrder.RESUME, everything=everything))
+    server, done, all_paused = asyncio.run(_resume(cluster, to, tablet, everything=everything))
     if as_json:
         _print_json(server, "resumed", done, everything=everything)
         return EXIT_OK
     for one in done.changed:
         note(f"resumed: the copy of tablet {one} to {server.address}")
-    if not done.changed:
+    if all_paused:
+        note(f"resumed: all copies to {server.address}, also those that have not begun")
+    elif not done.changed:
         what = f"the copy of tablet {done.same[0]}" if done.same else "no copy"
         note(f"nothing to do: {what} to {server.address} {'was not' if done.same else 'was'} paused or cancelled")
     return EXIT_OK
@@ -87,7 +89,7 @@ def run_cancel(
         note(
             f"{server.address} refuses them for {age_text(bar_ms)}; meanwhile the masters place the replicas on another"
         )
-        note(f"server if there is one. Let them begin again at once with: stelae copy resume --to {to}")
+        note(f"server if there is one. Let them begin again at once with: {_resume_command(to, tablet)}")
     elif not done.complete:
         note(f"nothing to do: no copy to {server.address} is in progress or waits")
     return EXIT_OK
@@ -129,6 +131,21 @@ def rate_text(bytes_per_s: int | None) -> str:
     if bytes_per_s is None:
         return "its transport has no limit that can be changed"
     return f"at most {bytes_text(bytes_per_s)} per second" if bytes_per_s else "no limit"
+
+
+def _resume_command(to: str, tablet: str | None) -> str:
+    return f"stelae copy resume {'--all' if tablet is None else tablet} --to {to}"
+
+
+async def _resume(
+    cluster: MastersTarget, to: str, tablet: str | None, *, everything: bool
+) -> tuple[ServerLine, OrderedCopies, bool]:
+    """Resume copies. Return also whether a pause of all copies has ended: it may have held copies that had not begun,
+    which the answer does not name."""
+    async with cluster.masters() as (client, catalog):
+        server = await named_server(cluster, catalog, to)
+        before = await _ask(client.connection, cluster, server, COPIES, CopiesRequest(), CopiesReply)
+    return *await _order(cluster, to, tablet, CopyOrder.RESUME, everything=everything), before.paused and everything
 
 
 async def _order(
