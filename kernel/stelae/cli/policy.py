@@ -60,8 +60,8 @@ def explain(
 
     The most urgent actions come first. The state of the cluster comes from its leading master or from a file. This
     command changes nothing: the masters carry out their own plans, which begin with other random numbers. Tablets with
-    too few replicas and no action are listed with what they wait for. The policy runs with its default settings;
-    `stelae cluster rebalance` uses those of the masters.
+    too few replicas, or with one on a server that retires, and no action are listed with what they wait for. The policy
+    runs with its default settings; `stelae cluster rebalance` uses those of the masters.
 
     Example: stelae policy explain --dir /tmp/try"""
     from stelae.cli.kit.name_lookup import pick

@@ -115,4 +115,15 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
     staying = len([replica for replica in healthy if replica.node_id not in away]) + absent
     if staying < wanted:
         return f"a server {NO_PLACE} a replica: it has {staying} of {wanted} voters"
-    return f"{counted(absent, 'server')} in maintenance or briefly silent" if absent else ""
+    return f"{counted(absent, 'server')} in maintenance or briefly silent" if absent else _retires(snapshot, tablet)
+
+
+def _retires(snapshot: PolicySnapshot, tablet: TabletView) -> str:
+    """Return what a tablet waits for that has a replica on a server that retires. Empty: it has none."""
+    holders = {replica.node_id for replica in tablet.replicas}
+    if all(snapshot.nodes[one].health is not NodeHealth.RETIRING for one in holders & snapshot.nodes.keys()):
+        return ""
+    live = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.LIVE}
+    if live - holders - set(tablet.barred):
+        return "its turn to give away the replica of a server that retires"
+    return f"a server {NO_PLACE} the replica of one that retires"

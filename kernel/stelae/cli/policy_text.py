@@ -45,8 +45,8 @@ def _no_place(snapshot: PolicySnapshot, count: int) -> str:
     short = shorten(snapshot.nodes)
     dead = [short[node_id] for node_id, node in sorted(snapshot.nodes.items()) if node.health is NodeHealth.DEAD]
     again = f"start {' and '.join(dead)} again, or add a tablet server" if dead else "add a tablet server"
-    has = "tablet has" if count == 1 else "tablets have"
+    needs = "tablet needs" if count == 1 else "tablets need"
     return (
-        f"{count} {has} too few replicas, and no server can take another one: each live server with free space already "
-        f"has a replica of these tablets ({counted(len(dead), 'server')} of {len(short)} dead); {again}"
+        f"{count} {needs} another server for a replica, and no server can take it: each live server with free space "
+        f"already has a replica of these tablets ({counted(len(dead), 'server')} of {len(short)} dead); {again}"
     )

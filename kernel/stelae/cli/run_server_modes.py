@@ -16,6 +16,7 @@ from stelae.cli.masters_target import MastersTarget
 from stelae.cli.named_servers import named_server
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
+from stelae.client.counted import counted
 from stelae.client.retirement import Retirement, retirement_of
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import ServerLine, SetServerMode
@@ -59,7 +60,7 @@ def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progr
         async with cluster.masters() as (client, catalog):
             server, changed = await _set(cluster, catalog, name, ServerMode.RETIRING)
             with StatusLine(progress) as line:
-                return server, changed, *(await _until_empty(client, catalog, server, line, wait_s))
+                return server, changed, *(await _until_empty(client, catalog, server, line, wait_s, name))
 
     server, changed, left, copies = asyncio.run(run())
     if as_json:
@@ -68,6 +69,8 @@ def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progr
         print_json({"changed": changed, **_plain(server, ServerMode.RETIRING), **more, **times})
     elif left.replicas:
         note(f"{server.address} retires: {_progress(left, copies)}")
+        if wait_s is None and (why := impossible(name, left)):
+            note(why)
         note(f"wait for the end with: stelae tserver retire {name} --wait")
     else:
         note(f"done: {server.address} has no replicas; it can be stopped")
@@ -84,7 +87,7 @@ async def _set(cluster: MastersTarget, catalog: CatalogClient, name: str, mode: 
 
 
 async def _until_empty(
-    client: AsyncClient, catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
+    client: AsyncClient, catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None, name: str
 ) -> tuple[Retirement, CopyAmount]:
     """Wait until a server has no replicas, for ``wait_s`` seconds at most, or not at all if that is ``None``.
 
@@ -108,9 +111,10 @@ async def _until_empty(
             moved_at, before = now, left.replicas
         if line.is_due:
             line.show(f"{server.address}: {_progress(left, await looks.amount(snapshot, server.node_id))}")
-        if not told and now - moved_at > STUCK_S:
+        why = impossible(name, left)
+        if not told and (why or now - moved_at > STUCK_S):
             told = True
-            note(_stuck(server, left))
+            note(why or _stuck(server, left))
         if now - begun > wait_s:
             fact = f"{server.address} still has {left.replicas} replicas after {wait_s:.0f} s, and goes on retiring"
             raise DeadlineExceeded(f"{fact}; repeat the command to wait on")
@@ -141,6 +145,19 @@ def _progress(left: Retirement, copies: CopyAmount) -> str:
 def _eta_ms(left: Retirement, copies: CopyAmount) -> int | None:
     """Return the time to the end of all copies of a retirement at their present rate; ``None`` if that is unknown."""
     return copies.time_ms(max(0, left.size_bytes - (copies.bytes_done or 0))) if left.replicas else None
+
+
+def impossible(name: str, left: Retirement) -> str | None:
+    """Return why a server cannot give its replicas away, and what to do, or ``None`` if enough servers are live."""
+    if left.others >= left.needed:
+        return None
+    live = f"only {left.others} others are live" if left.others > 1 else "only 1 other is live"
+    fact = f"its tablets need {counted(left.needed, 'server')}, and {live if left.others else 'no other is live'}"
+    ways = "add or start a tablet server"
+    if left.needed > 1 and left.others:
+        fewer = left.others - (left.others + 1) % 2
+        ways += f", or keep fewer replicas: stelae table alter TABLE --replicas {fewer}"
+    return f"it cannot give them away yet: {fact}; {ways}. To end the retirement: stelae tserver activate {name}"
 
 
 def _stuck(server: ServerLine, left: Retirement) -> str:

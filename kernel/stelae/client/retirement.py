@@ -18,12 +18,14 @@ class Retirement:
         size_bytes: their size, as last reported.
         moving: the number of them whose replacement is being created or copied.
         others: the number of other servers that live, and may take replicas.
+        needed: the greatest number of replicas that one of its tablets is to have, each on a server of its own.
     """
 
     replicas: int
     size_bytes: int
     moving: int
     others: int
+    needed: int = 0
 
     def __str__(self) -> str:
         left = "1 replica is left" if self.replicas == 1 else f"{self.replicas} replicas are left"
@@ -39,6 +41,7 @@ def retirement_of(node_id: NodeId, snapshot: PolicySnapshot) -> Retirement:
         size_bytes=sum(_size_on(view, node_id) or 0 for view in held),
         moving=sum(any(replica.member_type in PROMOTED for replica in view.replicas) for view in held),
         others=sum(node.node_id != node_id and node.health is NodeHealth.LIVE for node in nodes),
+        needed=max((view.replication_factor for view in held), default=0),
     )
 
 

@@ -78,8 +78,22 @@ def test_where_there_is_no_server_for_a_replica_it_is_said_and_what_to_do(tmp_pa
         model.change(tablet, replicas=(first, *led))
     said = run("policy", "explain", written(model, tmp_path)).stdout
     assert said.split("\n")[0].split() == ["planned", "nothing"]
-    assert "2 tablets have too few replicas, and no server can take another one" in said
+    assert "2 tablets need another server for a replica, and no server can take it" in said
     assert "(1 server of 3 dead); start" in said and "again, or add a tablet server" in said
+
+
+def test_a_retirement_without_a_server_for_its_replicas_is_explained(tmp_path: Path) -> None:
+    """It said "planned nothing" and no more, and `stelae tserver retire --wait` sent people here."""
+    model = cluster("", "", "")
+    model.create("t", (1, 2, 3))
+    first, *others = model.tablets[TabletId("t")].replicas
+    led = [msgspec.structs.replace(r, role=Role.FOLLOWER) for r in others]
+    model.change("t", replicas=(msgspec.structs.replace(first, role=Role.LEADER), *led))
+    assert "WAITS FOR" not in run("policy", "explain", written(model, tmp_path)).stdout
+    model.set_health(3, NodeHealth.RETIRING)
+    said = run("policy", "explain", written(model, tmp_path)).stdout
+    assert "1 tablet needs another server for a replica, and no server can take it" in said
+    assert "a server that can take the replica of one that retires" in said
 
 
 def test_explain_prints_one_json_document(ailing: ModelCluster, tmp_path: Path) -> None:
