@@ -160,6 +160,13 @@ def test_every_metric_is_on_the_metrics_page(generator: ModuleType) -> None:
     assert not [family.full_name for family in FAMILIES if f"`{family.full_name}`" not in text]
 
 
+def test_every_name_that_the_client_exports_is_on_its_page() -> None:
+    """`SetReplicas`, and all that changes replicas and masters, were missing."""
+    client, text = importlib.import_module("stelae.client"), page("python-client.md")
+    wanted = {name for name in client.__all__ if f"Async{name}" not in client.__all__ and name != "AlterStep"}
+    assert [name for name in sorted(wanted) if f":: stelae.client.{name}\n" not in text] == []
+
+
 def test_every_option_and_type_of_spark_is_on_its_page(generator: ModuleType) -> None:
     text = page("spark.md")
     parts = ("options", "foreign", "types", "refused")
