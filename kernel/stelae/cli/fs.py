@@ -101,11 +101,14 @@ def dump(
     Only reads, and works while the node runs. A file that fails its checks is reported with the reason.
 
     Exit code 1: a file cannot be read."""
-    from stelae.cli.fs_dump import dump_files, print_dump
+    from stelae.cli.fs_dump import dump_files, has_metadata, print_dump
+    from stelae.cli.no_node_here import NoNodeHere
     from stelae.machine.files import RealFiles
 
     if not os.path.exists(path):
         raise CallerError(f"{path} does not exist; pass a metadata file or the directory of a node")
+    if os.path.isdir(path) and not has_metadata(RealFiles(), os.path.abspath(path)):
+        raise NoNodeHere(os.path.abspath(path))
     found = dump_files(RealFiles(), os.path.abspath(path), directory=os.path.isdir(path))
     if as_json:
         print_json({"files": found})

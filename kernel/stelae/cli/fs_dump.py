@@ -28,6 +28,11 @@ def dump_files(files: Files, path: str, *, directory: bool) -> list[dict[str, An
     return [_dump(files, each) for each in paths]
 
 
+def has_metadata(files: Files, root: str) -> bool:
+    """Return whether a directory has any metadata file of a node, whether it can be read or not."""
+    return any(files.exists(path) for path in _paths_below(files, DirectoryLayout(root)))
+
+
 def print_dump(found: list[dict[str, Any]]) -> None:
     """Print the result of :func:`dump_files` as text."""
     for entry in found:

@@ -79,7 +79,7 @@ class ConfigSource:
 
     def check_keys(self, path: Path, known: Iterable[str]) -> None:
         """Refuse unknown keys, and suggest the most similar known one."""
-        names = sorted(known)
+        names = sorted(map(str, known))  # Also of an enum, whose members would be shown as Python objects.
         for key in self.table(path):
             if key not in names:
                 close = difflib.get_close_matches(key, names, n=1)

@@ -41,3 +41,18 @@ def test_a_node_without_a_directory_is_formatted_by_its_node_toml(tmp_path: Path
     assert done.returncode == 1
     assert f"there is no node in this directory; create one with: stelae fs format --config {config}" in done.stderr
     assert "needs a new uuid" in done.stderr and f"stelae fs format {tmp_path}" not in done.stderr
+
+
+def test_a_dump_of_the_folder_of_a_node_toml_names_the_directory_of_the_node(tmp_path: Path) -> None:
+    """It printed "[Errno 2] No such file or directory: '.../instance'" and no more."""
+    assert run("fs", "format", "--config", str(written(tmp_path))).returncode == 0
+    done = run("fs", "dump", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no node in this directory: it has no file 'instance'" in done.stderr
+    assert f"pass the directory of a node: {tmp_path / 'data'}" in done.stderr
+
+
+def test_a_misspelt_section_of_an_engine_is_proposed_as_it_is_written(tmp_path: Path) -> None:
+    """It proposed "<EngineKind.STORE: 'store'>"."""
+    done = run("fs", "format", "--config", str(written(tmp_path, CONFIG + "[storage]\n")))
+    assert done.returncode == 2 and "Did you mean 'store'?" in done.stderr
