@@ -27,6 +27,9 @@ from stelae.telemetry.target_file import read_target
 
 POLL_S = 0.1
 
+COUNT_DEFAULT = 3
+"""The number of masters, and of tablet servers, of a new cluster for which none is given."""
+
 KILL_TIMEOUT_S = 10.0
 """Longest wait for the end of a process after SIGKILL. One that waits for a broken disk does not end before that."""
 
@@ -40,6 +43,7 @@ def run_up(
     """Create the cluster if it does not exist, start it, and wait until it serves."""
     if (directory / CLUSTER_FILE).exists():
         cluster = ClusterWithMasters.open(directory)
+        _name_ignored(cluster, directory, masters, servers, engines)
     else:
         options = ClusterOptions(node_count=servers, engines=engines or None)
         cluster = ClusterWithMasters.create(directory, options, masters=masters, formatted=format_here)
@@ -53,6 +57,21 @@ def run_up(
         print(f"connect to {','.join(cluster.addresses)}")
         note(f"stop it with: stelae cluster down {directory}")
     return EXIT_OK
+
+
+def _name_ignored(
+    cluster: ClusterWithMasters, directory: Path, masters: int, servers: int, engines: dict[str, str]
+) -> None:
+    """Name the options that are for a new cluster, and differ from this one. A default was perhaps not asked for."""
+    other_count = servers not in (len(cluster.servers), COUNT_DEFAULT)
+    ignored = [counted(servers, "tablet server")] if other_count else []
+    if masters not in (len(cluster.masters), COUNT_DEFAULT):
+        ignored.append(counted(masters, "master"))
+    ignored += [f"--{kind} {name}" for kind, name in engines.items()]
+    if ignored:
+        note(f"the cluster exists, and is started as it is; for a new one only: {', '.join(ignored)}")
+    if other_count and servers > len(cluster.servers):
+        note(f"add a tablet server to it with: stelae cluster add-server {directory}")
 
 
 def run_add_server(directory: Path, timeout_s: float, *, as_json: bool) -> int:
