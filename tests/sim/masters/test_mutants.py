@@ -44,7 +44,8 @@ def test_a_planted_bug_is_caught_by_its_invariant(mutant: Mutant, capsys: pytest
 
 
 def test_every_invariant_catches_a_planted_bug() -> None:
-    assert {mutant.invariant for mutant in MUTANTS} == {invariant.name for invariant in INVARIANTS}
+    """A run that does not come to rest violates liveness, which is judged by the run itself."""
+    assert {mutant.invariant for mutant in MUTANTS} == {invariant.name for invariant in INVARIANTS} | {"liveness"}
     assert len(MUTANTS) >= 10
 
 
