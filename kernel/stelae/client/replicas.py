@@ -22,7 +22,7 @@ from stelae.protocol.member_messages import ABORT_CHANGE, AbortChangeRequest, Co
 from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
 from stelae.spi.errors import MemberChangeRefused, NoChange, Unavailable, WrongConfigId
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer
+from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer, TabletConfig
 from stelae.wire.messenger import Lane
 
 __all__ = ["AsyncReplicas", "ChangeOvertaken", "ChangeResult", "OnProgress", "ReplicaGone"]
@@ -156,7 +156,7 @@ class AsyncReplicas:
                 the config is the same as when the new one got its vote.
 
         Raises:
-            MemberChangeRefused: neither node is a member.
+            MemberChangeRefused: neither node is a member; or both have a vote, and nothing shows that a move has begun.
             WrongConfigId: another config is committed than ``config_id``, and nothing was done; or the new replica has
                 its vote, and somebody has changed the config before the old one was removed.
         """
@@ -172,6 +172,7 @@ class AsyncReplicas:
             raise MemberChangeRefused(f"{fact}; see its members: stelae tablet config {self.tablet_id}")
         if config_id not in (None, view.committed.op_id) and source in members:
             raise WrongConfigId(wrong_config_text(view.committed.op_id, config_id))
+        _check_moves(view.committed, source, target)
         left_s = max(0.1, deadline - clock())
         added = await self.add(
             address, node=target, wait=True, config_id=config_id, on_progress=on_progress, timeout_s=left_s
@@ -271,6 +272,18 @@ class AsyncReplicas:
                 fact = f"the masters know no tablet server {name}"
                 raise MemberChangeRefused(f"{fact}; choose one of: stelae tserver list, or start it so that it reports")
             await asyncio.sleep(POLL_S)
+
+
+def _check_moves(config: TabletConfig, source: NodeId, target: NodeId) -> None:
+    """Check that a move adds a voter first, or has done so: then there is one more than an odd number of voters.
+
+    Raises ``MemberChangeRefused``: the target is another voter of the tablet, and the tablet would only lose one."""
+    voters = config.voters()
+    if {source, target} <= {*voters} and len(voters) % 2:
+        fact = f"node {target} has a replica of the tablet with a vote already, so nothing can be moved to it"
+        raise MemberChangeRefused(
+            f"{fact}; choose another node, or remove the replica: the tablet would have {len(voters) - 1} voters then"
+        )
 
 
 def _type(name: str, given: str) -> MemberType:

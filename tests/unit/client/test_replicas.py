@@ -36,7 +36,7 @@ from stelae.spi.errors import (
     WrongConfigId,
 )
 from stelae.spi.ids import NodeId, OpId
-from stelae.spi.members import MemberType
+from stelae.spi.members import Member, MemberType
 from tests.unit.check.test_health import facts
 from tests.unit.client.member_views import LEADER, NEW, OTHER, T, config, view
 
@@ -389,3 +389,19 @@ def test_a_move_for_a_config_does_not_remove_on_top_of_the_change_of_somebody_el
 def test_a_move_that_is_made_is_no_error_for_any_config() -> None:
     leader = Leader(without_other(view(V, index=4)))
     assert not moved(leader, config_id=OpId(1, 1)).changed and leader.asked == []
+
+
+def test_a_move_to_another_voter_is_refused_and_a_move_that_was_cut_short_goes_on() -> None:
+    """A wrong target cost the tablet a replica."""
+    leader = Leader(view(V, index=3))
+    with pytest.raises(MemberChangeRefused, match=r"with a vote already, .* the tablet would have 2 voters then"):
+        moved(leader)
+    assert leader.asked == []
+    begun = with_fourth(view(V, index=3))
+    assert moved(Leader(begun, begun, begun, begun, without_other(begun), answers=(None,))).changed
+
+
+def with_fourth(shown: ConfigView) -> ConfigView:
+    fourth = Member(node_id=NodeId("9" * 32), address="fourth:1")
+    larger = msgspec.structs.replace(shown.committed, members=(*shown.committed.members, fourth))
+    return msgspec.structs.replace(shown, config=larger, committed=larger)
