@@ -42,13 +42,12 @@ def test_a_full_disk_leaves_the_list_of_the_nodes_whole(
     cluster: ClusterWithMasters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file was written in its place. On a full disk it was empty after that, and no command found the cluster."""
-    written = Path.write_text
 
-    def write_text(path: Path, text: str) -> int:
-        written(path, text[:10])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    def fsync(file: int) -> None:
+        os.ftruncate(file, 10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_text", write_text)
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="No space left"):
         cluster.remove_server(cluster.servers[0])
     found = ClusterWithMasters.open(cluster.directory)
