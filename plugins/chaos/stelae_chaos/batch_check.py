@@ -5,7 +5,8 @@ at one timestamp. A snapshot as of a time must therefore show all rows of one ba
 highest timestamp up to that time, or one of unknown outcome. Two snapshots as of one time must be equal.
 
 A batch of unknown outcome took effect at one time, too, which the snapshots narrow down. So in the order of their
-times, snapshots and acknowledged batches must never show a batch, then another one, and then the first one again."""
+times, snapshots and acknowledged batches must never show a batch, then another one, and then the first one again.
+Batches of several calls may be in one log entry. They have one time then, and the last one in the entry is shown."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ class _GroupHistory:
         """
         seen: list[tuple[int, str, SnapshotRead | None]] = [(one.timestamp, one.name, None) for one in self._acked]
         seen += [(read.at, read.rows[0].batch if read.rows else "", read) for read in reads]
-        newest, replaced = "", dict[str, tuple[int, str]]()
-        found = []
+        newest, since, found = {""}, -1, []  # Batches of one log entry have one time: each may be the last of them.
+        replaced = dict[str, tuple[int, str]]()
         # A batch that took effect at the time of a snapshot is in it.
         for time, name, read in sorted(seen, key=lambda one: (one[0], one[2] is not None)):
             if read is not None and name in replaced:
@@ -100,19 +101,19 @@ class _GroupHistory:
                 shown_as = f"batch {name}" if name else "no batch"
                 fact = f"the snapshot shows {shown_as}, which batch {other} had replaced by the time {at}"
                 found.append(_finding(read, fact, *(self._by_name[one] for one in (name, other) if one)))
-            elif name != newest:
-                replaced[newest] = time, name
-                newest = name
+            elif read is None and time == since:
+                newest.add(name)
+            else:
+                replaced |= {one: (time, name) for one in newest if one != name}
+                newest, since = {name}, time if read is None else -1
         return found
 
     def _wrong_batch(self, batch: BatchWrite | None, at: int, newest: BatchWrite | None) -> str:
         """Return why a whole batch must not be in a snapshot."""
         if batch is None or batch.outcome is ChaosOutcome.REFUSED:
             return "the batch was refused, or no client has sent it"
-        if not batch.took_effect:  # It may have taken effect at any time, but no two batches do so at the same time.
-            if newest is not None and newest.timestamp == at:
-                return f"the snapshot shows batch {batch.name}, and batch {newest.name} took effect at its time"
-            return ""
+        if not batch.took_effect:
+            return ""  # It may have taken effect at any time, also together with another one.
         if batch.timestamp > at:
             return f"batch {batch.name} took effect at {batch.timestamp}, after the time of the snapshot"
         if newest is not None and newest.timestamp > batch.timestamp:

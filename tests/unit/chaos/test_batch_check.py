@@ -69,7 +69,11 @@ def test_a_batch_that_is_shown_and_then_gone_is_found_though_it_has_no_answer() 
     assert "shows no batch, which batch 0/2 had replaced by the time 150" in fact
 
 
-def test_a_snapshot_at_the_time_of_an_acknowledged_batch_shows_that_batch() -> None:
-    writes = [batch(1, 100), batch(2, 0, UNKNOWN)]
-    (fact,) = facts(writes, snapshot(100, rows(2)))
-    assert fact == "the snapshot shows batch 0/2, and batch 0/1 took effect at its time"
+def test_batches_of_one_log_entry_have_one_time_and_the_last_of_them_is_shown() -> None:
+    """A snapshot with the batch that was the last in the entry was a finding if it was listed before the other one."""
+    writes = [batch(1, 100), batch(2, 100), batch(3, 0, UNKNOWN)]
+    for last in (1, 2, 3):
+        assert facts(writes, snapshot(100, rows(last)), snapshot(150, rows(last), begun_s=60)) == []
+    (fact,) = facts(writes, snapshot(100, rows(1)), snapshot(150, rows(2), begun_s=60))
+    assert fact == "the snapshot shows batch 0/2, which batch 0/1 had replaced by the time 100"
+    assert "is newer" in facts([*writes, batch(4, 200)], snapshot(250, rows(1)))[0]
