@@ -121,10 +121,9 @@ class Leader:
 
         A refusal of a message that is not in flight any more is late. It is ignored, because the leader has learned
         more since."""
-        late = reply.rejected <= peer.match or reply.rejected >= peer.next
-        if peer.state is PeerState.COPY or late:
-            return
-        if peer.state is PeerState.PROBE and reply.rejected != peer.next - 1:
+        if self._has_lost_its_log(peer, reply):
+            peer.log_lost()
+        elif self._is_late(peer, reply):
             return
         log, hint = self._state.log, reply.hint
         if hint.index < peer.match:
@@ -136,6 +135,20 @@ class Leader:
             self._replicator.request_copy(peer, min(hint.index, log.base.index) + 1)
         else:
             peer.to_probe(agreed.index + 1)
+
+    @staticmethod
+    def _is_late(peer: Progress, reply: AppendReply) -> bool:
+        if peer.state is PeerState.COPY or not peer.match < reply.rejected < peer.next:
+            return True
+        return peer.state is PeerState.PROBE and reply.rejected != peer.next - 1
+
+    @staticmethod
+    def _has_lost_its_log(peer: Progress, reply: AppendReply) -> bool:
+        """Return true if a member without a vote refuses what it has acknowledged: its node has lost the replica.
+
+        It may have got an empty one since. A member with a vote never gets one (durability rule 19)."""
+        probed = peer.state is PeerState.COPY or (peer.state is PeerState.PROBE and peer.next == peer.match + 1)
+        return probed and peer.catch_up is not None and reply.hint.index < reply.rejected == peer.match
 
     # -- events of the driver --------------------------------------------------------------------
 

@@ -186,6 +186,10 @@ class Progress:
         if self.catch_up is not None and state is not PeerState.REPLICATE:
             self.catch_up.interrupted()
 
+    def log_lost(self) -> None:
+        """Note that the replica of a peer without a vote was lost, with what it has acknowledged."""
+        self.match = self.commit_known = 0
+
     def retry_at_us(self, interval_us: int) -> int:
         """Return when the leader repeats an unanswered message."""
         return self.sent_at_us + self._retry_after_us(interval_us)

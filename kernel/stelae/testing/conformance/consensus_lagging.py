@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest
-from stelae.spi.consensus_events import DAMAGED, BeatException, PeerUnreachable
+from stelae.spi.consensus_events import DAMAGED, UNKNOWN, BeatException, PeerUnreachable
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
@@ -182,6 +182,41 @@ class LaggingChecks:
         cluster.advance(4 * cluster.timeout_us)
         assert self._state(cluster, 3) == "REPLICATE"
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
+    def test_a_learner_that_has_lost_its_replica_gets_the_log_again_from_the_same_leader(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """It refused what it had acknowledged, which the leader took for a late answer, for ever."""
+        for noticed in (False, True):
+            cluster = harness.led(3, MemberType.NON_VOTER)
+            self._propose(cluster, 1, 3)
+            cluster.crash(4)
+            cluster.step(1, PeerUnreachable(node_name(4)))
+            if noticed:
+                cluster.step(1, BeatException(node_name(4), 0, UNKNOWN))
+            cluster.join(4)
+            cluster.advance(8 * cluster.timeout_us)
+            assert self._state(cluster, 4) == "REPLICATE"
+            assert cluster.nodes[4].status.last == cluster.nodes[1].status.last
+
+    def test_a_learner_that_has_lost_its_replica_gets_a_copy_if_the_log_was_collected(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        self._propose(cluster, 1, 3)
+        cluster.crash(4)
+        cluster.step(1, PeerUnreachable(node_name(4)))
+        cluster.collect(1, 3)
+        cluster.join(4)
+        cluster.advance(8 * cluster.timeout_us)
+        assert self._state(cluster, 4) == "COPY"
+        assert {request.peer for request in self._requests(cluster)} == {node_name(4)}
+        cluster.crash(4)
+        cluster.install(4, 1)
+        cluster.start(4)
+        cluster.advance(8 * cluster.timeout_us)
+        assert self._state(cluster, 4) == "REPLICATE"
+        assert cluster.nodes[4].status.last == cluster.nodes[1].status.last
 
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
