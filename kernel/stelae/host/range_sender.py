@@ -5,9 +5,11 @@ Ordering
     waits for earlier ones that are being read; otherwise the peer would refuse it, because entries are missing.
 
     A range that does not continue the one before it says that the core has begun again: it has given up what it asked
-    for earlier. Ranges to this peer that still wait are dropped then, and so is the result of a read. Otherwise a log
-    that is read more slowly than the core repeats its requests would be read ever further behind: each repetition would
-    add ranges that are not needed."""
+    for earlier. Ranges to this peer that still wait are dropped then. Otherwise a log that is read more slowly than the
+    core repeats its requests would be read ever further behind: each repetition would add ranges that are not needed.
+
+    A read goes on for a range that begins again at the same entry, and its result is sent with that range. Otherwise
+    such a log would be read again and again, and never sent. The result of any other read is dropped."""
 
 from collections import deque
 
@@ -43,14 +45,20 @@ class RangeSender:
         self._range_bytes_max = range_bytes_max
         #: The ranges to each peer that are not sent yet. The entries of the first one are being read.
         self._waiting: dict[NodeId, deque[Range]] = {}
+        #: The range for which the present read of each peer was begun.
+        self._reading: dict[NodeId, Range] = {}
 
     def send(self, asked: Range) -> None:
         """Send a range, or let it wait for those before it. It is dropped if the log has changed."""
         waiting = self._waiting.setdefault(asked.to, deque())
+        read_goes_on = bool(waiting)
         if waiting and waiting[-1].last != asked.prev:
+            first = waiting[0]
+            read_goes_on = (first.term, first.prev) == (asked.term, asked.prev)
             waiting.clear()
         waiting.append(asked)
-        if len(waiting) == 1:
+        if not read_goes_on:
+            self._reading.pop(asked.to, None)
             self._send_waiting(asked.to)
 
     def _send_waiting(self, peer: NodeId) -> None:
@@ -84,19 +92,21 @@ class RangeSender:
         return True
 
     def _read(self, asked: Range, first: int, end: int) -> None:
-        waiting = self._waiting[asked.to]
+        peer, waiting = asked.to, self._waiting[asked.to]
+        self._reading[peer] = asked
 
         def arrived(result: list[Entry] | StelaeError) -> None:
-            if not waiting or waiting[0] is not asked:
-                return  # The core has begun again meanwhile.
-            waiting.popleft()
-            if isinstance(result, list) and self._matches_log(asked):
-                self._send_entries(asked, result)
+            if self._reading.get(peer) is not asked:
+                return  # The core has begun again elsewhere meanwhile.
+            del self._reading[peer]
+            newest = waiting.popleft()
+            if isinstance(result, list) and self._matches_log(newest):
+                self._send_entries(newest, [entry for entry in result if entry.op_id.index <= newest.last.index])
             elif isinstance(result, Compacted):
-                self._sink.deliver(RangeCompacted(asked.to, asked.last, OpId(*result.base)))
+                self._sink.deliver(RangeCompacted(peer, newest.last, OpId(*result.base)))
             else:
-                self._sink.deliver(RangeSent(asked.to, asked.last, None))
-            self._send_waiting(asked.to)
+                self._sink.deliver(RangeSent(peer, newest.last, None))
+            self._send_waiting(peer)
 
         self._reader.read(self._log, first, end, self._range_bytes_max, arrived)
 
