@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 
 ENTRIES_KEPT_MAX = 65_536
-"""Minimum number of newest entries whose sizes are remembered; up to twice as many are. Bounds the memory of a log."""
+"""Minimum number of newest entries whose sizes are remembered; up to twice as many are. Bounds the memory of a log.
+
+Each takes eight bytes, because a node may have thousands of logs."""
 
 
 class EntrySizes:
@@ -19,7 +22,7 @@ class EntrySizes:
     def __init__(self, last_index: int, estimate: int) -> None:
         self._estimate = estimate
         self._first = last_index + 1
-        self._sums = [0]
+        self._sums = array("q", (0,))
 
     def append(self, size_bytes: int) -> None:
         """Add the size of the next entry."""
@@ -31,7 +34,7 @@ class EntrySizes:
     def cut(self, index: int) -> None:
         """Remove every entry at or above ``index``."""
         if index < self._first:
-            self._first, self._sums = index, [0]
+            self._first, self._sums = index, array("q", (0,))
         else:
             del self._sums[index - self._first + 1 :]
 
