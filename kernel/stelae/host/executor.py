@@ -232,8 +232,9 @@ class ReadyExecutor:
                 entries = tuple(self._stamped(entry) for entry in change.entries)
                 slot = self._ports.writer.reserve(self._log, size)
             except Overloaded:
-                self.stalled = True
-                self._ports.writer.when_room(self._resume)
+                if not self.stalled:
+                    self.stalled = True
+                    self._ports.writer.when_room(self._resume)
                 return
             except StelaeError as error:
                 self._append_refused(pending, error)
