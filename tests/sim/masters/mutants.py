@@ -244,14 +244,6 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=61,
     ),
     Mutant(
-        name="copies: a request is repeated only after a time without messages to the peer",
-        rule="source, tablet copy, auto-vivification by the leader",
-        target="stelae_consensus_raft.progress:Progress.ask_again_at_us",
-        replacement=mutations.ask_again_in_silence,
-        invariant="liveness",
-        seed=282,
-    ),
-    Mutant(
         name="masters: a server follows an older list of masters after a newer one",
         rule="ADR 80; issue, the old list wins",
         target="stelae.server.tserver.known_masters:KnownMasters.learn",

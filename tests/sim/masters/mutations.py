@@ -187,10 +187,6 @@ def begin_as_if_current(original: Any, self: Any, replica: Any) -> None:
         self._take(CaughtUp(self._now().wall_us))
 
 
-def ask_again_in_silence(original: Any, self: Any, interval_us: int) -> int:
-    return int(self.retry_at_us(interval_us))
-
-
 def keep_the_catalog(original: Any, self: Any) -> None:
     pass
 
