@@ -69,7 +69,7 @@ def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progr
         print_json({"changed": changed, **_plain(server, ServerMode.RETIRING), **more, **times})
     elif left.replicas:
         note(f"{server.address} retires: {_progress(left, copies)}")
-        if wait_s is None and (why := impossible(name, left)):
+        if wait_s is None and (why := why_impossible(name, left)):
             note(why)
         note(f"wait for the end with: stelae tserver retire {name} --wait")
     else:
@@ -111,7 +111,7 @@ async def _until_empty(
             moved_at, before = now, left.replicas
         if line.is_due:
             line.show(f"{server.address}: {_progress(left, await looks.amount(snapshot, server.node_id))}")
-        why = impossible(name, left)
+        why = why_impossible(name, left)
         if not told and (why or now - moved_at > STUCK_S):
             told = True
             note(why or _stuck(server, left))
@@ -147,7 +147,7 @@ def _eta_ms(left: Retirement, copies: CopyAmount) -> int | None:
     return copies.time_ms(max(0, left.size_bytes - (copies.bytes_done or 0))) if left.replicas else None
 
 
-def impossible(name: str, left: Retirement) -> str | None:
+def why_impossible(name: str, left: Retirement) -> str | None:
     """Return why a server cannot give its replicas away, and what to do, or ``None`` if enough servers are live."""
     if left.others >= left.needed:
         return None

@@ -113,13 +113,12 @@ def _with_values(schema: Schema, one: Filter) -> Filter:
 
 def _value(name: Any, column: Column | None, given: Any) -> Any:
     """Return the value of a filter. ``column``: ``None`` if there is none, which the client refuses."""
-    typed = isinstance(given, dict)
-    if typed:
+    if isinstance(given, dict):
         given = _untyped(name, given)
+        if not isinstance(given, str) or (column is not None and column.type == "binary"):
+            return given  # A value of Python is taken as it is, and a text of Python is no base64.
     if column is None or column.data_type.name not in _AS_TEXT:
         return given  # The client checks it.
-    if typed and not (isinstance(given, str) and column.type != "binary"):
-        return given
     return _parsed(column, given)
 
 

@@ -238,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="masters: after a copy the catalog from before it stays",
         rule="source, tablet copy, step 6; ADR 80",
-        target=f"{DRIVER}.master:Master._find_other_replica",
+        target=f"{DRIVER}.master:Master._look_at_replica",
         replacement=mutations.keep_the_catalog,
         invariant="liveness",
         seed=61,

@@ -10,29 +10,18 @@ from typer.testing import CliRunner
 
 from stelae.cli.main import build_app
 from stelae.spi.errors import PluginError
+from tests.unit.cli.test_commands import CONFIG, UUID
 
-UUID = "0123456789abcdef" * 2
-
-CONFIG = f"""\
-[node]
-directory = "data"
-listen = "127.0.0.1:7051"
-advertise = "node-1.example:7051"
-[cluster]
-id = "demo"
-[tablet]
-id = "t"
-columns = [{{name = "k", type = "int64"}}]
-key = ["k"]
-members = [{{uuid = "{UUID}", address = "ADDRESS"}}]
-"""
+LISTEN = '"127.0.0.1:7051"'
+NAMED = CONFIG.replace(f"listen = {LISTEN}", f'listen = {LISTEN}\nadvertise = "node-1.example:7051"')
+"""A node that listens at an address, and is known by another one."""
 
 
 @pytest.mark.parametrize("address", ["node-1.example:7051", "127.0.0.1:7051"])
 def test_a_node_is_the_member_that_has_its_address(tmp_path: Path, address: str) -> None:
     """Known by its name it got a random uuid, and then ran for ever as a replica that no member knows."""
     config = tmp_path / "node.toml"
-    config.write_text(CONFIG.replace("ADDRESS", address))
+    config.write_text(NAMED.replace(f"address = {LISTEN}", f'address = "{address}"'))
     done = CliRunner().invoke(build_app("fs"), ["fs", "format", "--config", str(config), "--json"])
     assert json.loads(done.stdout)["uuid"] == UUID
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.cli.run_server_modes import impossible
+from stelae.cli.run_server_modes import why_impossible
 from stelae.client.retirement import Retirement, retirement_of
 from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
@@ -32,10 +32,10 @@ def test_what_a_server_still_has_is_counted_and_what_is_on_the_move() -> None:
 
 def test_a_retirement_that_too_few_servers_are_left_for_says_so_and_what_to_do() -> None:
     """`stelae tserver retire --wait` waited for ever. After 20 s it named a command that did not give the reason."""
-    said = impossible("tserver-3", Retirement(5, 0, 0, 2, needed=3))
+    said = why_impossible("tserver-3", Retirement(5, 0, 0, 2, needed=3))
     assert said is not None and "its tablets need 3 servers, and only 2 others are live" in said
     assert "stelae table alter TABLE --replicas 1" in said and "stelae tserver activate tserver-3" in said
-    assert impossible("tserver-3", Retirement(5, 0, 0, 3, needed=3)) is None
-    assert impossible("tserver-3", Retirement(0, 0, 0, 0)) is None
-    alone = impossible("tserver-3", Retirement(1, 0, 0, 0, needed=1))
+    assert why_impossible("tserver-3", Retirement(5, 0, 0, 3, needed=3)) is None
+    assert why_impossible("tserver-3", Retirement(0, 0, 0, 0)) is None
+    alone = why_impossible("tserver-3", Retirement(1, 0, 0, 0, needed=1))
     assert alone is not None and "alter" not in alone and "no other is live" in alone

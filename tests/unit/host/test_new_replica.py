@@ -7,9 +7,10 @@ import pytest
 
 from stelae.host.new_replica import LogStart, NewReplica, new_replica
 from stelae.host.superblock import PartitionBounds, Superblock
-from stelae.spi.consensus import Role, Status
+from stelae.spi.consensus import Status
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
+from tests.unit.leader_status import leader_status
 
 LEADER, PEER = NodeId("a" * 32), NodeId("b" * 32)
 BOUNDS = PartitionBounds(hash_buckets=(1,), key_low=b"k", scheme=b"scheme")
@@ -21,20 +22,7 @@ def status(member_type: MemberType | None) -> Status:
     if member_type is not None:
         members.append(Member(node_id=PEER, address="b:1", member_type=member_type))
     config = TabletConfig(op_id=OpId(2, 7), members=tuple(members))
-    return Status(
-        node_id=LEADER,
-        role=Role.LEADER,
-        term=2,
-        voted_for=LEADER,
-        leader=LEADER,
-        last=OpId(2, 9),
-        durable_index=9,
-        commit=9,
-        applied=9,
-        serving=True,
-        config=config,
-        committed_config=config,
-    )
+    return leader_status(LEADER, config, OpId(2, 9))
 
 
 @pytest.mark.parametrize("member_type", [MemberType.PRE_VOTER, MemberType.NON_VOTER])

@@ -21,34 +21,21 @@ from stelae.host.member_changes import PendingMemberChanges
 from stelae.host.read_index_waits import ReadIndexWaits
 from stelae.host.replica import REPAIR_INTERVAL_US, Replica
 from stelae.host.replica_state import ReplicaState
-from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role, Status
+from stelae.spi.consensus import Beats, HardState, LogAppend, ReadReady, Ready, Role
 from stelae.spi.consensus_events import LeaderAlive, StepDown, Tick
 from stelae.spi.errors import Full, Overloaded, StorageError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig
 from stelae.spi.wal import Failed
+from tests.unit.leader_status import leader_status
 
 LOG = LogId(TabletId("t"), 1)
 CONFIG = TabletConfig(op_id=ZERO, members=())
 LAST = OpId(1, 5)
 NODE, PEER = NodeId("a" * 32), NodeId("b" * 32)
 
-
-STATUS = Status(
-    node_id=NODE,
-    role=Role.LEADER,
-    term=2,
-    voted_for=NODE,
-    leader=NODE,
-    last=LAST,
-    durable_index=5,
-    commit=5,
-    applied=5,
-    serving=True,
-    config=CONFIG,
-    committed_config=CONFIG,
-)
+STATUS = leader_status(NODE, CONFIG, LAST)
 
 
 def failed_writer(error: StorageError) -> LogWriter:

@@ -129,8 +129,8 @@ def test_an_item_without_its_digest_is_discarded_and_gets_no_name() -> None:
         assert stage.have() == {} and stage.stored("log/7-7") == 0
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(restarted: bool) -> None:
+def filled(*, restarted: bool) -> tuple[VirtualDisk, CopyStage]:
+    """A disk, and a stage on it in which every item has arrived; perhaps before a restart."""
     place = disk()
     stage = stage_on(place)
     stage.prepare(snapshot(), 5)
@@ -138,6 +138,12 @@ def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(res
     if restarted:
         stage = stage_on(place)
         stage.prepare(snapshot(), 6)
+    return place, stage
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(restarted: bool) -> None:
+    place, stage = filled(restarted=restarted)
     place.damage(f"{PLACE}/log/4-6", 2_000_000, 1)
     place.remove(f"{PLACE}/rows/block-2")
     assert stage.verify() == ["rows/block-2", "log/4-6"]
@@ -150,13 +156,7 @@ def test_an_item_that_is_damaged_on_the_disk_is_found_before_it_is_installed(res
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_item_that_the_disk_does_not_return_arrives_again(name: str, restarted: bool) -> None:
     """Its name said that it need not be fetched, so every copy ended at the same bad sector."""
-    place = disk()
-    stage = stage_on(place)
-    stage.prepare(snapshot(), 5)
-    fill(stage)
-    if restarted:
-        stage = stage_on(place)
-        stage.prepare(snapshot(), 6)
+    place, stage = filled(restarted=restarted)
     place.faults.fail_reads(f"copying/t/{name}")
     assert stage.verify() == [name] and name not in stage.have()
     fill(stage)

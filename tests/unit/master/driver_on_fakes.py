@@ -116,14 +116,23 @@ class DriverOnFakes:
             read_index=lambda done: None,
             fail=lambda reason: None,
         )
+        loader: Any = SimpleNamespace(delayed={})
+        self.master = Master(
+            self._node(clock or ClockSettings()),
+            loader=loader,
+            create_tablet=lambda tablet, done: None,
+            rng=random.Random(1),
+            make_core=partial(StepLog, self.steps),
+        )
+        self.master.start()
+        self.pass_us(0)
+
+    def _node(self, clock: ClockSettings) -> Any:
+        """The node of the master, whose only replica is that of the system tablet."""
         listen = SimpleNamespace(listen="a:1", advertise="")
         tablet = SimpleNamespace(members=MEMBERS, id=SYSTEM_TABLET, schema=SYSTEM_SCHEMA)
         config = SimpleNamespace(
-            node=listen,
-            tablet=tablet,
-            extra={"master": SETTINGS},
-            cluster_id=ClusterId("test"),
-            clock=clock or ClockSettings(),
+            node=listen, tablet=tablet, extra={"master": SETTINGS}, cluster_id=ClusterId("test"), clock=clock
         )
         metrics = SimpleNamespace(count=lambda *_: None, gauge=lambda *_: None)
         scans = SimpleNamespace(run=lambda key, work, done: self.turns.defer(lambda: done(work())))
@@ -131,7 +140,7 @@ class DriverOnFakes:
             serve=lambda *_: None, add_peer=lambda *_: None, remove_peer=self.removed.append, call=self._call
         )
         time = SimpleNamespace(now=lambda: timestamp(WALL_US + self.turns.time_us), last=0)
-        node: Any = SimpleNamespace(
+        return SimpleNamespace(
             node_id=ME,
             address="a:1",
             config=config,
@@ -143,16 +152,6 @@ class DriverOnFakes:
             replicas={SYSTEM_TABLET: self.replica},
             failed_tablets={},
         )
-        loader: Any = SimpleNamespace(delayed={})
-        self.master = Master(
-            node,
-            loader=loader,
-            create_tablet=lambda tablet, done: None,
-            rng=random.Random(1),
-            make_core=partial(StepLog, self.steps),
-        )
-        self.master.start()
-        self.pass_us(0)
 
     def pass_us(self, delay_us: int) -> list[list[Event]]:
         """Let time pass; return the steps of the core meanwhile."""

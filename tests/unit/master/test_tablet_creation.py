@@ -87,9 +87,8 @@ def test_a_tablet_without_a_leader_in_time_is_replaced_in_one_batch_and_its_repl
     assert company.core.catalog.tablets[old.tablet_id].state is TabletState.REPLACED
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_new_leader_hears_the_servers_before_it_replaces_a_tablet_that_is_being_created(restarted: bool) -> None:
-    """It had no report yet, so it replaced every tablet that was created before a long absence of the masters."""
+def created_before_the_masters_were_away() -> tuple[Company, TabletRecord]:
+    """A tablet was just created, and this master leads no more."""
     company = Company()
     company.lead(1)
     company.hear()
@@ -97,6 +96,13 @@ def test_a_new_leader_hears_the_servers_before_it_replaces_a_tablet_that_is_bein
     company.commit()
     (tablet,) = company.core.catalog.tablets.values()
     company.follow(2)
+    return company, tablet
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_new_leader_hears_the_servers_before_it_replaces_a_tablet_that_is_being_created(restarted: bool) -> None:
+    """It had no report yet, so it replaced every tablet that was created before a long absence of the masters."""
+    company, tablet = created_before_the_masters_were_away()
     for _ in range(SETTINGS.create_timeout_ms // SETTINGS.server_silent_ms + 1):
         company.pass_ms(SETTINGS.server_silent_ms)
         for server in SERVERS[:3]:
@@ -114,13 +120,7 @@ def test_a_new_leader_hears_the_servers_before_it_replaces_a_tablet_that_is_bein
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_new_leader_replaces_a_tablet_of_which_its_live_servers_have_nothing(restarted: bool) -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create(buckets=1))
-    company.commit()
-    (tablet,) = company.core.catalog.tablets.values()
-    company.follow(2)
+    company, tablet = created_before_the_masters_were_away()
     company.now_us += SETTINGS.create_timeout_ms * 1000
     if restarted:
         company.core = company._new(company.core.catalog)

@@ -18,11 +18,11 @@ from stelae.server.tserver.member_service import MemberService, check_config_id
 from stelae.server.tserver.recovery_service import survivor_view, tablet_facts
 from stelae.server.tserver.stopped_replicas import leads
 from stelae.server.tserver.tablet_service import TabletService
-from stelae.spi.consensus import Role, Status
 from stelae.spi.errors import Unavailable, WrongConfigId
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from tests.unit.client.tablets import one_column
+from tests.unit.leader_status import leader_status
 
 T, NODE = TabletId("t"), NodeId("a" * 32)
 SCHEMA = one_column("text", "string")
@@ -34,20 +34,7 @@ ENDED = [(ReplicaState.FAILED, "the log cannot be trusted"), (ReplicaState.FAILE
 
 def leader(state: ReplicaState = ReplicaState.RUNNING, failure: str = "") -> Any:
     """A replica that led when its status was last noted."""
-    status = Status(
-        node_id=NODE,
-        role=Role.LEADER,
-        term=2,
-        voted_for=NODE,
-        leader=NODE,
-        last=OpId(2, 5),
-        durable_index=5,
-        commit=5,
-        applied=5,
-        serving=True,
-        config=CONFIG_NOW,
-        committed_config=CONFIG_NOW,
-    )
+    status = leader_status(NODE, CONFIG_NOW, OpId(2, 5))
     made = MagicMock(tablet_id=T, status=status, state=state, failure=failure, log_only=False)
     made.core.status.return_value = status
     made.applier.store.schema, made.applier.schemas = SCHEMA, (SCHEMA.to_bytes(),)

@@ -29,8 +29,9 @@ def code_of(error: BaseException) -> str:
         return str(getattr(error, "remote_code", error.code))
     if isinstance(error, OSError):
         return StorageError.code
-    interrupted = isinstance(error, KeyboardInterrupt) or type(error).__name__ == "CancelledError"  # Of asyncio.
-    return "INTERRUPTED" if interrupted else "INTERNAL"
+    from asyncio import CancelledError  # Here, because most commands end without an error, and some without asyncio.
+
+    return "INTERRUPTED" if isinstance(error, KeyboardInterrupt | CancelledError) else "INTERNAL"
 
 
 def report(error: StelaeError) -> int:

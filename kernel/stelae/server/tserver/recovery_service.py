@@ -24,7 +24,7 @@ from stelae.protocol.recovery_messages import (
     TabletFacts,
 )
 from stelae.server.frames import only_frame
-from stelae.server.tserver.stopped_replicas import leads
+from stelae.server.tserver.stopped_replicas import has_stopped, leads
 from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.consensus import RECOVERS
 from stelae.spi.errors import StelaeError, Unsupported
@@ -118,7 +118,7 @@ def survivor_view(replica: Replica) -> SurvivorView:
         failure=replica.failure,
         role=status.role.value,
         term=status.term,
-        serving=status.serving and not replica.failure,
+        serving=status.serving and not has_stopped(replica),
         last=status.last,
         commit=status.commit,
         config=status.config,

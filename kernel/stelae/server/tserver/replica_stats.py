@@ -15,7 +15,7 @@ from stelae.host.superblock import Superblock
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.server.tserver.follower_health import FollowerHealth
 from stelae.server.tserver.settings import TabletServerSettings
-from stelae.spi.consensus import Role
+from stelae.server.tserver.stopped_replicas import leads
 from stelae.spi.ids import NodeId, TabletId
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ReplicaStats:
     def _look(self) -> None:
         turns, replicas = self._node.turns, self._node.replicas
         self._timer = turns.call_at(turns.now_us() + LOOK_US, self._look)
-        leading = {tablet_id: replica for tablet_id, replica in replicas.items() if _leads(replica)}
+        leading = {tablet_id: replica for tablet_id, replica in replicas.items() if leads(replica)}
         self._followers.keep(leading)
         found = {tablet_id: self._unhealthy(replica) for tablet_id, replica in leading.items()}
         before, self.unhealthy = self.unhealthy, {tablet_id: nodes for tablet_id, nodes in found.items() if nodes}
@@ -127,7 +127,3 @@ class ReplicaStats:
         else:
             self._unknown.discard(tablet_id)
             self._measured[tablet_id], self._file_bytes[tablet_id] = block, found
-
-
-def _leads(replica: Replica) -> bool:
-    return replica.status.role is Role.LEADER and replica.status.serving and not replica.failure

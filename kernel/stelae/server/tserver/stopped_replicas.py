@@ -14,12 +14,14 @@ from stelae.spi.errors import Unavailable
 _T = TypeVar("_T")
 
 
-_ENDED = (ReplicaState.FAILED, ReplicaState.STOPPING)
+def has_stopped(replica: Replica) -> bool:
+    """Return whether a replica has failed or was stopped."""
+    return replica.state in (ReplicaState.FAILED, ReplicaState.STOPPING)
 
 
 def leads(replica: Replica) -> bool:
     """Return whether a replica serves as the leader of its tablet."""
-    return replica.status.role is Role.LEADER and replica.status.serving and replica.state not in _ENDED
+    return replica.status.role is Role.LEADER and replica.status.serving and not has_stopped(replica)
 
 
 def refuse_stopped(replica: Replica) -> None:
@@ -28,7 +30,7 @@ def refuse_stopped(replica: Replica) -> None:
     Raises:
         Unavailable: it has failed, or was stopped.
     """
-    if replica.state in _ENDED:
+    if has_stopped(replica):
         why = f": {replica.failure}" if replica.failure else ""
         raise Unavailable(f"the replica is {replica.state.value}{why}; ask another one")
 
@@ -37,6 +39,6 @@ def unless_stopped(replica: Replica, found: _T) -> _T | Unavailable:
     """Return what was read off the loop, or an error if the replica has failed or was stopped meanwhile.
 
     Its store may have been closed, and its files moved, while they were read."""
-    if replica.state in _ENDED:
+    if has_stopped(replica):
         return Unavailable(f"the replica is {replica.state.value}; try again")
     return found

@@ -120,7 +120,7 @@ class Master:
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
         self._proposals = self._new_proposals()
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
-        self._watch = MastersWatch(node, tablet.members, self._find_other_replica)
+        self._watch = MastersWatch(node, tablet.members, self._look_at_replica)
         self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
         self._masters: MastersChanged | None = None  #: The configs that the core has been told.
 
@@ -176,7 +176,7 @@ class Master:
     def _catalog(self) -> Catalog | None:
         return None if self.core is None else self.core.catalog
 
-    def _find_other_replica(self) -> None:
+    def _look_at_replica(self) -> None:
         """Begin anew if a copy has taken the place of the replica: its catalog is another one.
 
         Otherwise notice if the replica has failed, which changes no status."""
