@@ -56,10 +56,13 @@ def test_an_error_without_a_path_keeps_its_traceback(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("words", [("plugins", "list"), ("plugins", "list", "--json"), ("--help",)], ids=" ".join)
-def test_standard_output_that_cannot_be_written_is_one_line_and_a_failure(words: tuple[str, ...]) -> None:
-    """The interpreter reported it after the command had ended, with exit code 120."""
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_standard_output_that_cannot_be_written_is_one_line_and_a_failure(
+    words: tuple[str, ...], unbuffered: bool
+) -> None:
+    """The interpreter reported it after the command had ended, with exit code 120; unbuffered, it was a traceback."""
     command = [sys.executable, "-m", "stelae.cli.main", *words]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment = os.environ | {"PYTHONUNBUFFERED": "1" if unbuffered else ""}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -85,6 +85,11 @@ def flushed_output() -> Iterator[None]:
         OSError: standard output could not be written; it is named as the file. The rest of it is dropped."""
     try:
         yield
+    except OSError as error:
+        if error.filename is not None or isinstance(error, BrokenPipeError) or not _takes_nothing(sys.stdout):
+            raise
+        drop_output()
+        raise OSError(error.errno, error.strerror, "standard output") from error
     finally:
         try:
             if sys.stdout is not None:
@@ -94,6 +99,20 @@ def flushed_output() -> Iterator[None]:
         except OSError as error:
             drop_output()
             raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _takes_nothing(out: TextIO | None) -> bool:
+    """Return whether a stream of the operating system takes not even a line break: then an error without the name of a
+    file is an error of it. Flushing would not show that, because what could not be written is lost if it is unbuffered.
+    """
+    try:
+        number = out.fileno() if out is not None else None
+    except OSError:
+        return False
+    try:
+        return number is not None and os.write(number, b"\n") == 0
+    except OSError:
+        return True
 
 
 def drop_output() -> None:
