@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,17 +10,18 @@ from pathlib import Path
 
 from stelae.cli.seeds import over_processes
 
-HOLD_S = 60.0
+HOLD_S = 30.0
 """How long a seed runs whose process does not end with its parent."""
 
 BEGUN, OUTLIVED = "begun", "outlived its parent"
 
 
 def hold(seed: int) -> None:
-    """Say that a seed has begun, and again if this process was not ended meanwhile."""
+    """Say that a seed has begun, and again if this process was not ended meanwhile. Then it ends by itself."""
     print(BEGUN, flush=True)
     time.sleep(HOLD_S)
     print(OUTLIVED, flush=True)
+    os._exit(1)
 
 
 def run() -> None:
