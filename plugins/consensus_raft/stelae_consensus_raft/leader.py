@@ -66,7 +66,8 @@ class Leader:
         peer.answered = True
         peer.log_only = reply.log_only
         peer.heard_at_us = state.now_us
-        if peer.state is not PeerState.COPY:  # There it counts the requests for a copy.
+        answered = self._answers_retries(peer, reply)
+        if answered:
             peer.retries = 0
         peer.round_acked = max(peer.round_acked, reply.round)
         if reply.withholds_us >= state.timeout_us:
@@ -75,9 +76,20 @@ class Leader:
             peer.was_unreachable = peer.waiting = False
         self._progressed = True
         if reply.refusal is None:
-            self._on_accepted(peer, reply)
+            self._on_accepted(peer, reply, answered=answered)
         else:
             self._on_refused(peer, reply)
+
+    def _answers_retries(self, peer: Progress, reply: AppendReply) -> bool:
+        """Return true if a reply may answer what is repeated. Entries are answered by a higher match index only.
+
+        A peer with a slow disk confirms reads at once, long before it acknowledges entries. In COPY, requests for a
+        copy are counted, which no reply answers."""
+        if peer.state is PeerState.COPY:
+            return False
+        empty_probe = peer.next > self._state.log.last_index
+        unanswered = peer.in_flight_count > 0 or (peer.waiting and not empty_probe)
+        return not unanswered or reply.refusal is not None or reply.match > peer.match
 
     def can_wait(self, sender: NodeId, reply: AppendReply) -> bool:
         """Return true if this reply, handled now, would not commit an entry, confirm a read or send a message."""
@@ -98,8 +110,8 @@ class Leader:
         """Return true if more would commit with this replica's log durable up to ``durable_index``."""
         return self._commit_rule.would_commit(durable_index)
 
-    def _on_accepted(self, peer: Progress, reply: AppendReply) -> None:
-        verified = reply.match >= peer.next - 1
+    def _on_accepted(self, peer: Progress, reply: AppendReply, *, answered: bool) -> None:
+        verified = answered and reply.match >= peer.next - 1
         peer.acknowledged(reply.match, self._state.now_us)
         peer.commit_known = max(peer.commit_known, reply.commit)
         restored = peer.state is PeerState.COPY and peer.match >= self._state.log.base.index

@@ -218,6 +218,25 @@ class LaggingChecks:
         assert self._state(cluster, 4) == "REPLICATE"
         assert cluster.nodes[4].status.last == cluster.nodes[1].status.last
 
+    # -- slow peers and bad links ------------------------------------------------------------------
+
+    def test_entries_are_sent_again_to_a_slow_peer_no_more_often_while_reads_are_confirmed(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """A peer with a slow disk confirms reads at once. Each time it got all that it had not acknowledged yet."""
+        ranges = []
+        for reads in (False, True):
+            cluster = harness.led()
+            cluster.nodes[3].holds = True
+            self._propose(cluster, 1, 20)
+            before = self._ranges(cluster, 3)
+            for _ in range(200):
+                if reads:
+                    cluster.read(1)
+                cluster.advance(cluster.timeout_us // 20)
+            ranges.append(self._ranges(cluster, 3) - before)
+        assert 0 < ranges[1] <= 2 * ranges[0]
+
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
 
