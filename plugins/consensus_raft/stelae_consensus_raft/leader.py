@@ -223,9 +223,10 @@ class Leader:
             peer.was_unreachable, peer.waiting = True, False
         else:
             peer.commit_known = 0
-            probing = peer.state is PeerState.PROBE
+            probing, waited = peer.state is PeerState.PROBE, peer.waiting
             peer.to_probe(peer.next if probing else peer.match + 1, waiting=True)
-            peer.sent_at_us = self._state.now_us
+            if not waited:  # Else a link that fails again and again would put the retry off for ever.
+                peer.sent_at_us = self._state.now_us
 
     def on_range_sent(self, event: RangeSent) -> None:
         """Note that the driver sent less of a range than it was asked to."""

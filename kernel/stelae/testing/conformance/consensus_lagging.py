@@ -237,6 +237,18 @@ class LaggingChecks:
             ranges.append(self._ranges(cluster, 3) - before)
         assert 0 < ranges[1] <= 2 * ranges[0]
 
+    def test_a_peer_whose_link_fails_again_and_again_catches_up_in_between(self, harness: ConsensusHarness) -> None:
+        """Each failure put the retry off, which is due after up to two election timeouts once a peer was silent."""
+        cluster = harness.led()
+        cluster.crash(3)
+        self._propose(cluster, 1, 1)
+        cluster.advance(20 * cluster.timeout_us)
+        cluster.start(3)
+        for _ in range(8):
+            cluster.step(1, PeerUnreachable(node_name(3)))
+            cluster.advance(cluster.timeout_us)
+        assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
 
