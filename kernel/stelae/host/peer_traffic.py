@@ -14,7 +14,7 @@ from stelae.host.replica import Replica
 from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.spi.consensus import Outbound, Status
-from stelae.spi.consensus_events import DAMAGED, UNKNOWN, Event, PeerUnreachable, Removed
+from stelae.spi.consensus_events import DAMAGED, FAILED, UNKNOWN, Event, PeerUnreachable, Removed
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
 from stelae.spi.log import Entry
@@ -233,7 +233,7 @@ class PeerTraffic:
             return 0, UNKNOWN
         if not replica.failure:
             return replica.status.term, ""
-        return replica.status.term, DAMAGED if replica.read_faults.explain(replica.failure) else "failed"
+        return replica.status.term, DAMAGED if replica.read_faults.explain(replica.failure) else FAILED
 
     # -- beats -----------------------------------------------------------------------------------
 

@@ -117,12 +117,13 @@ class BeatException(msgspec.Struct, frozen=True, gc=False):
     peer: NodeId
     term: int  #: The peer's term; 0 if it has none.
     #: ``"term"``; ``UNKNOWN`` if the peer does not host the tablet; ``DAMAGED`` if its replica has failed, and a copy
-    #: can replace it; or ``"failed"``.
+    #: can replace it; or ``FAILED``.
     reason: str
 
 
 UNKNOWN = "unknown"
 DAMAGED = "damaged"
+FAILED = "failed"
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True, gc=False):

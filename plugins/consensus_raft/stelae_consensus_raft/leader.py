@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.consensus_events import DAMAGED, UNKNOWN, BeatException, PeerAlive, RangeCompacted, RangeSent
+from stelae.spi.consensus_events import DAMAGED, FAILED, UNKNOWN, BeatException, PeerAlive, RangeCompacted, RangeSent
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
@@ -208,8 +208,8 @@ class Leader:
             self._replicator.probe_again(leadership, peer, state.now_us)
         elif peer.state is PeerState.REPLICATE:
             peer.to_probe(peer.match + 1)
-        elif state.now_us >= peer.sent_at_us + self._retry_us:
-            peer.waiting = False
+        elif event.reason != FAILED and state.now_us >= peer.sent_at_us + self._retry_us:
+            peer.waiting = False  # A replica that has failed does not answer: the usual retries are enough.
 
     def on_unreachable(self, node: NodeId) -> None:
         """Note that a peer is unreachable: messages in flight may be lost, and the peer may have restarted.

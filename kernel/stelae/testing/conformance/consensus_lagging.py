@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest
-from stelae.spi.consensus_events import DAMAGED, UNKNOWN, BeatException, PeerUnreachable
+from stelae.spi.consensus_events import DAMAGED, FAILED, UNKNOWN, BeatException, PeerUnreachable
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
@@ -248,6 +248,22 @@ class LaggingChecks:
             cluster.step(1, PeerUnreachable(node_name(3)))
             cluster.advance(cluster.timeout_us)
         assert cluster.nodes[3].status.last == cluster.nodes[1].status.last
+
+    def test_a_replica_that_has_failed_is_sent_entries_no_more_often_than_a_silent_one(
+        self, harness: ConsensusHarness
+    ) -> None:
+        ranges = []
+        for failed in (False, True):
+            cluster = harness.led()
+            cluster.crash(3)
+            self._propose(cluster, 1, 3)
+            before = self._ranges(cluster, 3)
+            for _ in range(100):
+                if failed:
+                    cluster.step(1, BeatException(node_name(3), cluster.nodes[1].status.term, FAILED))
+                cluster.advance(cluster.timeout_us // 5)
+            ranges.append(self._ranges(cluster, 3) - before)
+        assert 0 < ranges[1] <= 2 * ranges[0]
 
     def _requests(self, cluster: ConsensusCluster) -> list[CopyRequest]:
         return [request for ready in cluster.nodes[1].readies for request in ready.copy_requests]
