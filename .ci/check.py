@@ -150,7 +150,7 @@ GROUPS: dict[str, Command] = {
     },
     "floors": pytest(*FLOORS),
     "mutants": pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT),
-    "e2e": pytest("-n", "2", "--dist", "loadfile", *NOT_LONG, "tests/e2e"),
+    "e2e": pytest("-n", "3", "--dist", "loadfile", *NOT_LONG, "tests/e2e"),
     "spark": pytest("tests/spark"),
     "lint": tool("ruff", "check", "."),
     "format": tool("ruff", "format", "--check", "."),
@@ -258,7 +258,7 @@ def announce(groups: Sequence[str]) -> None:
     (waiting, single), afterwards = lanes_of(groups)
     print(f"beside each other: {' '.join(waiting)} | {' '.join(single)}")
     print(f"then on both cores: {' '.join(afterwards)}")
-    print("of the tests in tests/drawn_tests.txt one of four, drawn from the commit; make soak runs all")
+    print("of the tests in tests/drawn_tests.txt one of eight, drawn from the commit; make soak runs all")
     seeds = ", ".join(f"{group} {seeds_of_this_change(count)}" for group, count in SEEDS_COUNTS.items())
     print(f"seeds of this commit: {seeds}", flush=True)
 

@@ -2,7 +2,7 @@
 
 They try many points, seeds or planted bugs, or wait for real processes. ``drawn_tests.txt`` lists them: test functions,
 of which each set of parameters is drawn by itself, and files whose tests share their work and are drawn as one. Every
-four commits in a row run each of them about once, and `make soak` runs them all. Without a draw in the environment,
+eight commits in a row run each of them about once, and `make soak` runs them all. Without a draw in the environment,
 as when pytest is started by hand, nothing is left out."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-ONE_OF: Final = 4
+ONE_OF: Final = 8
 """One of so many drawn tests runs in a check."""
 
 VARIABLE: Final = "STELAE_DRAW"

@@ -1,4 +1,4 @@
-"""Tests of which a check runs a share: each that is listed exists, and each runs in one of four draws."""
+"""Tests of which a check runs a share: each that is listed exists, and each runs in one of the draws."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def collected(*more: str, **environment: str) -> set[str]:
 def test_pytest_leaves_out_what_is_not_drawn_and_finds_the_mark() -> None:
     everything, drawn = collected(), collected("-m", "drawn")
     assert drawn and drawn < everything
-    runs = [collected(**{VARIABLE: str(draw)}) for draw in range(ONE_OF)]
-    assert set.union(*runs) == everything
-    assert set.intersection(*runs) == everything - drawn
+    first, second = (collected(**{VARIABLE: str(draw)}) for draw in (0, 1))
+    assert everything > first >= everything - drawn
+    assert everything > second >= everything - drawn
+    assert first & second == everything - drawn
+    assert (first | second) & drawn

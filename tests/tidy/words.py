@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tests.tidy.tree import ROOT, files
 
@@ -32,7 +33,8 @@ def found_in_python(source: str) -> Iterator[tuple[int, str]]:
             yield from found_in(token.string, token.start[0])
 
 
-def found_in_files() -> list[str]:
+@functools.cache
+def found_in_files() -> tuple[str, ...]:
     """The places of these words in kernel, plugins and docs."""
     found = []
     for path in files():
@@ -40,9 +42,9 @@ def found_in_files() -> list[str]:
             text = (ROOT / path).read_text(encoding="utf-8")
             words = found_in_python(text) if path.suffix == ".py" else found_in(text)
             found += [f"{path}:{line}: {word}" for line, word in sorted(words)]
-    return found
+    return tuple(found)
 
 
-def figures(found: list[str]) -> dict[str, int]:
+def figures(found: Sequence[str]) -> dict[str, int]:
     """What the ratchet records."""
     return {"words_count": len(found)}
