@@ -60,10 +60,19 @@ def run_metrics(addresses: list[str], directory: Path | None, match: str, *, eve
         # Not wrapped, because a broken name could not be found with grep.
         headers = ["METRIC", *(node.name.upper() for node in nodes)]
         print("\n".join(fitted(headers, shown, sys.maxsize)))
+        if not shown and any(node.problem is None for node in nodes):
+            note(_why_empty(match, zeros_count=len(rows)))
     for node in nodes:
         if node.problem is not None:
             note(f"cannot read the metrics of {node.name}: {node.problem}")
     return EXIT_FAILED if any(node.problem is not None for node in nodes) else EXIT_OK
+
+
+def _why_empty(match: str, *, zeros_count: int) -> str:
+    """Return why the table is empty. ``zeros_count``: the metrics that match and are zero on every node."""
+    if zeros_count:
+        return f"the metrics that match {match!r} are zero on every node ({zeros_count}); --all shows them"
+    return f"no metric has {match!r} in its name; without --match every metric of Stelae is shown"
 
 
 def _ask(node: _Node, match: str) -> None:

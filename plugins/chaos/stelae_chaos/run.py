@@ -173,10 +173,11 @@ class ChaosRun:
             self._listener.phase("healing the cluster")
             nemesis.stop()
             clients.stop()
-            for ended in await asyncio.gather(*tasks[:2], return_exceptions=True):
-                self._note(ended)
+            both = await asyncio.gather(*tasks[:2], return_exceptions=True)
+            for check, ended in zip(("clients", "faults"), both, strict=True):
+                self._note(check, ended)
             if tasks[2].done():
-                self._note(tasks[2].exception())  # Otherwise it watches without end.
+                self._note("leaders", tasks[2].exception())  # Otherwise it watches without end.
             target.start_exited()
         finally:
             for task in tasks:
@@ -214,10 +215,10 @@ class ChaosRun:
     def _on_fault(self, span: FaultSpan) -> None:
         self._listener.event(f"{span.kind}: {span.detail}")
 
-    def _note(self, ended: BaseException | None) -> None:
-        """Add a finding for the error with which a task has ended."""
+    def _note(self, task: str, ended: BaseException | None) -> None:
+        """Add a finding for the error with which a task has ended: clients, faults, or leaders."""
         if isinstance(ended, StelaeError):
-            check = "nodes" if isinstance(ended, NodeDied) else "clients"
+            check = "nodes" if isinstance(ended, NodeDied) else task
             self.report.findings.append(ChaosFinding(check=check, key="", fact=str(ended)))
         elif ended is not None:
             raise ended

@@ -8,6 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from stelae.client import AsyncClient, AsyncTable
+from stelae.protocol.master_errors import NoTable, TableExists
+from stelae.spi.errors import StelaeError, Unavailable
 
 CREATE_TIMEOUT_S: Final = 120.0
 BUCKETS: Final = 2
@@ -36,6 +38,10 @@ WORKLOADS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """What ``AsyncClient.create_table`` takes for each table. The rows of a group are in one tablet, and so are the rows of
 a counter."""
+
+
+class TablesLeft(Unavailable, code="TABLES_LEFT"):
+    """The tables of a run could be neither created nor dropped again."""
 
 
 class TableNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +83,32 @@ class ChaosTables:
 
 
 async def create_tables(client: AsyncClient, names: TableNames, replicas: int) -> None:
-    """Create the tables; ``StelaeError``: one cannot be created."""
-    for name, described in zip(names.all(), WORKLOADS.values(), strict=True):
-        await client.create_table(name, replicas=replicas, timeout_s=CREATE_TIMEOUT_S, **described)
+    """Create the tables; ``StelaeError``: one cannot be created. Then the others are dropped again.
+
+    ``TablesLeft``: that fails, too."""
+    asked: list[str] = []
+    try:
+        for name, described in zip(names.all(), WORKLOADS.values(), strict=True):
+            asked.append(name)
+            await client.create_table(name, replicas=replicas, timeout_s=CREATE_TIMEOUT_S, **described)
+    except StelaeError as error:
+        if isinstance(error, TableExists):
+            asked.pop()  # It is somebody's. After another error the last one may exist, too: an answer can be lost.
+        if left := [name for name in asked if not await _dropped(client, name)]:
+            fact = f"{error}. Tables of this run may be left: {', '.join(left)}; drop them with `stelae table drop`"
+            raise TablesLeft(fact) from error
+        raise
+
+
+async def _dropped(client: AsyncClient, name: str) -> bool:
+    """Drop a table; return false if it may still exist."""
+    try:
+        await client.drop_table(name, timeout_s=CREATE_TIMEOUT_S)
+    except NoTable:
+        return True
+    except StelaeError:
+        return False
+    return True
 
 
 async def drop_tables(client: AsyncClient, names: TableNames) -> None:

@@ -98,9 +98,20 @@ HISTOGRAM = [f"stelae_write_duration_seconds {value}" for value in ("count 2", "
         ("write", [COUNTER, *HISTOGRAM]),
         ("seconds p99", HISTOGRAM[3:]),
         ('stelae_wire_refused_total{code="write"}', [REFUSED]),
-        ("nothing", []),
     ],
 )
 def test_the_shown_name_is_matched(capsys: pytest.CaptureFixture[str], match: str, lines: list[str]) -> None:
     """Prometheus names a family of counters without `_total`, so that a name from the table matched nothing."""
     assert shown(capsys, match, http(TEXT)) == (0, "\n".join(lines), "")
+
+
+@pytest.mark.parametrize(
+    ("match", "text", "fact"),
+    [
+        ("writes", TEXT, "no metric has 'writes' in its name; without --match"),
+        ("requests", TEXT.replace("total 7", "total 0"), "'requests' are zero on every node (1); --all shows them"),
+    ],
+)
+def test_an_empty_table_says_why(capsys: pytest.CaptureFixture[str], match: str, text: str, fact: str) -> None:
+    code, table, notes = shown(capsys, match, http(text))
+    assert (code, table) == (0, "") and fact in notes
