@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,11 +14,14 @@ from stelae.cli.plugins_new import new_plugin
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.settings import limits_of
 
+if TYPE_CHECKING:
+    from stelae.config.registry import Offer
+
 commands = command_group(
     """List, show and check the installed plugins, or create one.
 
-    node.toml chooses engines by name: `[engines] wal = "segmented"`. To write your own engine, start with
-    `stelae plugins new`.
+    node.toml chooses engines by name: `[engines] wal = "segmented"`, and services: `[plugins] services = ["mine"]`.
+    To write your own engine, start with `stelae plugins new`.
     """
 )
 
@@ -43,10 +46,10 @@ def list_plugins(as_json: JsonOption = False) -> None:
 
 @commands.command("show")
 def show_plugin(
-    name: Annotated[str, typer.Argument(help="Name of the engine: `wal.segmented`, or `segmented` if that is unique.")],
+    name: Annotated[str, typer.Argument(help="Its name: `wal.segmented`, or `segmented` if that is unique.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show one engine: its distribution, its capabilities and its settings."""
+    """Show one engine or service: its distribution, its capabilities and its settings."""
     described = _describe(name)
     if as_json:
         print_json(described)
@@ -54,8 +57,9 @@ def show_plugin(
     print(f"{described['kind']}.{described['name']}: {described['summary']}")
     print(f"  from          {described['origin']}")
     print(f"  class         {described['class']}")
-    print(f"  contract      version {described['contract_version']}")
-    print(f"  capabilities  {', '.join(described['capabilities']) or 'none'}")
+    if described["contract_version"] is not None:
+        print(f"  contract      version {described['contract_version']}")
+        print(f"  capabilities  {', '.join(described['capabilities']) or 'none'}")
     if not described["settings"]:
         print("  settings      none")
         return
@@ -74,6 +78,7 @@ def check_plugins(as_json: JsonOption = False) -> None:
     Exit code 1: a plugin is broken."""
     from stelae.config.contracts import EngineKind
     from stelae.config.registry import Registry
+    from stelae.config.services import SERVICE
 
     registry = Registry.installed()
     found: list[dict[str, Any]] = []
@@ -82,6 +87,8 @@ def check_plugins(as_json: JsonOption = False) -> None:
         try:
             if offer.kind in list(EngineKind):
                 registry.engine(EngineKind(offer.kind), offer.name)
+            elif offer.kind == SERVICE:
+                registry.load_service(offer.name)
             else:
                 registry.load(f"{offer.kind}.{offer.name}")
         except PluginError as error:
@@ -103,25 +110,33 @@ commands.command("new")(new_plugin)
 def _describe(name: str) -> dict[str, Any]:
     from stelae.config.contracts import EngineKind
     from stelae.config.registry import Registry
+    from stelae.config.services import SERVICE
 
     registry = Registry.installed()
-    offers = [offer for offer in registry.offers() if offer.kind in list(EngineKind)]
+    offers = [offer for offer in registry.offers() if offer.kind in (*EngineKind, SERVICE)]
     matching = [offer for offer in offers if name in (offer.name, f"{offer.kind}.{offer.name}")]
     if len({offer.kind for offer in matching}) != 1:
         known = ", ".join(f"{offer.kind}.{offer.name}" for offer in offers) or "none"
         fact = "is not unique" if matching else "is not installed"
-        raise CallerError(f"engine {name!r} {fact}; installed engines: {known}")
+        raise CallerError(f"plugin {name!r} {fact}; installed engines and services: {known}")
     offer = matching[0]
+    if offer.kind == SERVICE:
+        plugin, config = registry.load_service(offer.name)
+        return _described(offer, plugin, offer.value, config)
     engine = registry.engine(EngineKind(offer.kind), offer.name)
+    return _described(offer, engine, f"{engine.__module__}.{engine.__qualname__}", engine.Config)
+
+
+def _described(offer: Offer, plugin: object, where: str, config: type[Any] | None) -> dict[str, Any]:
     return {
         "kind": offer.kind,
         "name": offer.name,
-        "summary": (inspect.getdoc(engine) or "no description").splitlines()[0],
+        "summary": (inspect.getdoc(plugin) or "no description").splitlines()[0],
         "origin": offer.origin,
-        "class": f"{engine.__module__}.{engine.__qualname__}",
-        "contract_version": engine.contract_version,
-        "capabilities": sorted(getattr(engine, "capabilities", ())),
-        "settings": [_setting(field) for field in dataclasses.fields(engine.Config)],
+        "class": where,
+        "contract_version": getattr(plugin, "contract_version", None),
+        "capabilities": sorted(getattr(plugin, "capabilities", ())),
+        "settings": [] if config is None else [_setting(field) for field in dataclasses.fields(config)],
     }
 
 

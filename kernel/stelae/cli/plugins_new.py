@@ -27,7 +27,7 @@ NAME_LENGTH_MAX = 32
 KINDS_WITHOUT_TEMPLATE = {
     "store": "it has a contract and a conformance suite, but no template yet",
     "consensus": "it has a contract and a conformance suite, but no template yet",
-    "copy": "its contract has version 0 and may still change",
+    "copy": "it has a contract and a conformance suite, but no template yet",
     "policy": "it has a contract and a conformance suite, but no template yet",
 }
 """Kinds of engines without a template, and the reason."""

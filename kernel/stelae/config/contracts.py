@@ -67,13 +67,14 @@ def check_engine(kind: EngineKind, candidate: object, plugin: str) -> type[Any]:
     name = getattr(engine, "name", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise PluginError(f"{who}, whose class variable 'name' is {name!r}, not an identifier")
-    problem = _config_problem(getattr(engine, "Config", None))
+    problem = config_problem(getattr(engine, "Config", None))
     if problem:
         raise PluginError(f"{who}, whose Config {problem}")
     return engine
 
 
-def _config_problem(config: object) -> str | None:
+def config_problem(config: object) -> str | None:
+    """Return why a class cannot be the settings of a plugin; ``None`` if it can."""
     if not isinstance(config, type) or not dataclasses.is_dataclass(config):
         return "is not a dataclass"
     dataclass: Any = config

@@ -15,6 +15,7 @@ from typing import Any
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.sections import EngineNames, read_masters, read_node, read_tablet
+from stelae.config.services import SERVICE, read_services
 from stelae.config.source import ConfigSource, fill
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.settings import ChosenEngine, LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings
@@ -23,7 +24,20 @@ from stelae.spi.ids import ClusterId, cluster_id
 from stelae.telemetry.settings import LoggingSettings, MetricsSettings, listen_address
 from stelae.wire.settings import WireSettings
 
-_SECTIONS = ("node", "cluster", "tablet", "engines", "wire", "log", "clock", "workers", "maintenance", "masters")
+_SECTIONS = (
+    "node",
+    "cluster",
+    "tablet",
+    "engines",
+    "wire",
+    "log",
+    "clock",
+    "workers",
+    "maintenance",
+    "masters",
+    "plugins",
+    SERVICE,
+)
 _TELEMETRY = {"metrics": MetricsSettings, "logging": LoggingSettings}
 _LIST_HINT = "See what is installed with: stelae plugins list"
 _NODE_ENGINES = (EngineKind.WAL, EngineKind.CONSENSUS, EngineKind.STORE, EngineKind.COPY)
@@ -88,7 +102,8 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
         maintenance=_maintenance(source),
         masters=masters,
         policy=_pick(source, registry, EngineKind.POLICY) if masters else None,
-        extra={name: fill(source, (name,), settings) for name, settings in extra.items()},
+        extra={name: fill(source, (name,), settings) for name, settings in extra.items()}
+        | read_services(source, registry),
     )
 
 

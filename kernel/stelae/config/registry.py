@@ -12,12 +12,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pluggy
 
-from stelae.config.contracts import CONTRACTS, EngineKind, check_engine
+from stelae.config.contracts import CONTRACTS, EngineKind, check_engine, config_problem
+from stelae.config.plugin_service import PluginService
 from stelae.config.plugins import check_hooks, installed_entry_points, is_installed, load_entry_point, origin
 from stelae.spi import hooks
 from stelae.spi.errors import PluginError
@@ -76,6 +78,8 @@ class Registry:
         self._engines: dict[tuple[EngineKind, str], tuple[type[Any], str]] = {}
         self._names: dict[int, str] = {}
         """The names of registered plugins by the identity of the plugin. Several may have the same name."""
+        self._loaded: set[int] = set()
+        """The identities of the plugins that came from an entry point."""
 
     @classmethod
     def installed(cls) -> Registry:
@@ -108,8 +112,11 @@ class Registry:
 
     def names(self, kind: EngineKind) -> list[str]:
         """Return the names of all engines of a kind, sorted. Imports nothing."""
-        announced = {p.partition(".")[2] for p in self._points if p.startswith(f"{kind}.")}
-        return sorted(announced | {name for of, name in self._engines if of is kind})
+        return sorted({*self.announced(kind)} | {name for of, name in self._engines if of is kind})
+
+    def announced(self, kind: str) -> list[str]:
+        """Return the names that installed plugins announce for a kind, sorted. Imports nothing."""
+        return sorted({point.partition(".")[2] for point in self._points if point.startswith(f"{kind}.")})
 
     def offers(self) -> list[Offer]:
         """Return every engine, installed or registered, sorted. Imports nothing."""
@@ -162,7 +169,7 @@ class Registry:
     def load_kind(self, kind: str, only: str = "") -> list[PluginError]:
         """Load every plugin whose entry point begins with ``kind.``; return the errors.
 
-        For the kinds ``service`` and ``cli``, whose plugins are not named in ``node.toml``.
+        For the kind ``cli``, whose plugins are not named in ``node.toml``.
 
         Args:
             kind: the part of the entry point's name before the dot.
@@ -177,8 +184,20 @@ class Registry:
                     problems.append(error)
         return problems
 
-    def load(self, full_name: str) -> None:
-        """Import and register the plugin of an entry point, ``kind.name``.
+    def load_service(self, name: str) -> tuple[object, type[Any] | None]:
+        """Import and register the plugin ``service.NAME``. Return it, and its ``Config`` or ``None`` if it has none.
+
+        Raises:
+            PluginError: as :meth:`load`, or its ``Config`` cannot be used.
+        """
+        plugin = self.load(f"service.{name}")
+        config = getattr(plugin, "Config", None)
+        if config is not None and (problem := config_problem(config)):
+            raise PluginError(f"plugin service.{name}: its Config {problem}")
+        return plugin, config
+
+    def load(self, full_name: str) -> object:
+        """Import and register the plugin of an entry point, ``kind.name``, and return it.
 
         Raises:
             PluginError: as :meth:`engine` does.
@@ -189,19 +208,27 @@ class Registry:
         if kind not in KINDS or not name:
             fact = f"entry point {point.name!r} of {origin(point)} is not loaded by any node or command"
             raise PluginError(f"{fact}: its name must be KIND.NAME, with one of the kinds {', '.join(KINDS)}")
-        self.register(load_entry_point(point), full_name)
+        plugin = load_entry_point(point)
+        self.register(plugin, full_name)
+        self._loaded.add(id(plugin))
+        return plugin
 
     def services(self) -> list[ServiceFactory]:
         """Return the factories of every registered service, in order of registration.
 
+        Errors of a service whose plugin was installed name that plugin.
+
         Raises:
             PluginError: a hook raised.
         """
-        return [
-            factory
-            for one in self._manager.hook.stelae_services.get_hookimpls()
-            for factory in _call(one.function, "stelae_services", self._names[id(one.plugin)])
-        ]
+        found: list[ServiceFactory] = []
+        for one in self._manager.hook.stelae_services.get_hookimpls():
+            name = self._names[id(one.plugin)]
+            factories = _call(one.function, "stelae_services", name)
+            if id(one.plugin) in self._loaded:
+                factories = [partial(PluginService, factory, name) for factory in factories]
+            found += factories
+        return found
 
     def extend_cli(self, app: Any) -> list[PluginError]:
         """Let every registered plugin add its commands to ``app``; return the errors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.config.source import ConfigSource, fill, typed
+from stelae.config.source import ConfigSource, fill, refuse_repeats, typed
 from stelae.config.toml_locator import Path
 from stelae.host.settings import NodeSettings, TabletSettings
 from stelae.spi.errors import BadIdentifier, ConfigError, SchemaMismatch
@@ -128,8 +128,8 @@ def _members(source: ConfigSource, path: Path, tablet: _TabletSpec | _MastersSpe
         except BadIdentifier as error:
             hint = "Print the uuid of a formatted node with: stelae fs uuid DIRECTORY"
             raise source.error((*item, "uuid"), str(error), hint) from error
-    _refuse_repeats(source, path, [member.node_id for member in found], "uuid")
-    _refuse_repeats(source, path, [member.address for member in found], "address")
+    refuse_repeats(source, path, [member.node_id for member in found], "uuid")
+    refuse_repeats(source, path, [member.address for member in found], "address")
     if len(found) % 2 == 0:
         raise source.error(
             path,
@@ -158,10 +158,3 @@ def _items(source: ConfigSource, path: Path, values: list[Any], wanted: type) ->
     for item, value in zip(items, values, strict=True):
         typed(source, item, value, wanted)
     return items
-
-
-def _refuse_repeats(source: ConfigSource, path: Path, names: list[Any], what: str) -> None:
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            hint = "Each may occur only once."
-            raise source.error((*path, position), f"{what} {name!r} is repeated", hint)

@@ -132,6 +132,14 @@ def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:
     return value
 
 
+def refuse_repeats(source: ConfigSource, path: Path, names: list[Any], what: str) -> None:
+    """Refuse an array at ``path`` in which a name occurs twice."""
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            hint = "Each may occur only once."
+            raise source.error((*path, position), f"{what} {name!r} is repeated", hint)
+
+
 def _value(source: ConfigSource, path: Path, value: object, hint: Any, field: dataclasses.Field[Any]) -> Any:
     if get_origin(hint) in (typing.Union, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))

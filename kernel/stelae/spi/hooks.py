@@ -9,7 +9,12 @@ A plugin is a module (or object) with functions marked ``@hookimpl``::
         return [MyWal]
 
 and an entry point of the group ``stelae.plugins``, named ``kind.name`` (for example ``wal.mine``), that refers to it.
-The kernel imports the module only if ``node.toml`` chooses that name.
+The kernel imports the module only if ``node.toml`` chooses that name: an engine in ``[engines]``, a service in
+``[plugins] services``.
+
+A plugin ``service.NAME`` has services, observer hooks, or both. A class ``Config`` in it, a frozen dataclass as engines
+have it, describes the section ``[service.NAME]``. Its service finds the settings under that name in
+``node.config.extra``.
 
 Ordering and durability
     1. Registration hooks are called once, when the plugin is loaded, on the thread that starts the node, before any
@@ -96,7 +101,9 @@ def stelae_master_policies() -> Sequence[type[MasterPolicy]]:  # type: ignore[em
 
 @hookspec
 def stelae_services() -> Sequence[ServiceFactory]:  # type: ignore[empty-body]
-    """Return factories of services. A node starts all of them."""
+    """Return factories of services. A node starts all of them, after its own, and before it listens.
+
+    The node does not start if one raises. Requests of a service are served by ``node.messenger``."""
 
 
 @hookspec

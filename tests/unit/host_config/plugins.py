@@ -75,9 +75,9 @@ def offering(hook: str, *engines: Any) -> SimpleNamespace:
     return plugin(**{hook: implementation})
 
 
-def working() -> Registry:
-    """A registry with one engine of each kind that a node needs."""
-    registry = Registry()
+def working(*points: Point) -> Registry:
+    """A registry with one engine of each kind that a node needs, and with installed plugins."""
+    registry = Registry(points)  # type: ignore[arg-type]
     registry.register(offering("stelae_wal_engines", wal()), "w")
     registry.register(offering("stelae_consensus_engines", consensus()), "c")
     registry.register(offering("stelae_store_engines", store()), "s")

@@ -267,14 +267,10 @@ def test_services_are_collected_from_every_plugin() -> None:
     assert sorted(str(factory(None)) for factory in registry.services()) == ["a", "b"]
 
 
-def test_plugins_that_nobody_picks_by_name_load_by_kind_and_broken_ones_are_reported() -> None:
+def test_commands_load_by_kind_and_broken_ones_are_reported() -> None:
     good = plugin(stelae_services=lambda: ())
-    points = [
-        Point("service.good", lambda: good),
-        Point("service.bad", lambda: imports("gone")),
-        Point("wal.other", never),
-    ]
-    problems = Registry(points).load_kind("service")
+    points = [Point("cli.good", lambda: good), Point("cli.bad", lambda: imports("gone")), Point("wal.other", never)]
+    problems = Registry(points).load_kind("cli")
     assert [type(problem) for problem in problems] == [BrokenPlugin]
 
 

@@ -1,0 +1,40 @@
+"""A service of a plugin, as a node runs it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from stelae.spi.errors import PluginError, StelaeError
+from stelae.spi.hooks import Service, ServiceFactory
+
+log = logging.getLogger(__name__)
+
+
+class PluginService:
+    """A service of a plugin. Its errors name the plugin, and one that cannot stop leaves the node's stop alone."""
+
+    def __init__(self, factory: ServiceFactory, plugin: str, node: Any) -> None:
+        self._plugin = plugin
+        try:
+            self._service: Service = factory(node)
+        except StelaeError:
+            raise
+        except Exception as error:
+            raise PluginError(f"plugin {plugin}: the service cannot be made: {error!r}") from error
+
+    def start(self) -> None:
+        """Start it. Raises ``PluginError`` if it raises an error that is not Stelae's."""
+        try:
+            self._service.start()
+        except StelaeError:
+            raise
+        except Exception as error:
+            raise PluginError(f"plugin {self._plugin}: the service cannot start: {error!r}") from error
+
+    def stop(self) -> None:
+        """Stop it. An error is logged."""
+        try:
+            self._service.stop()
+        except Exception:
+            log.exception("plugin %s: the service cannot stop", self._plugin)
