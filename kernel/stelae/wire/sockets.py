@@ -12,7 +12,7 @@ reader that left packets in a socket therefore schedules itself again. After a c
 all that can have changed, at once (``events``): a packet that arrived, and the connection that came or was lost.
 
 All sockets are drained before a timeout is judged: a process that was paused then finds the answers that arrived,
-instead of timeouts."""
+instead of timeouts. A flood of packets delays that for ``DRAINS_MAX`` turns at most."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -35,6 +35,9 @@ COPY_BELOW: Final = 64 << 10
 #: A frame above the limit by up to this much is received and refused. On a longer one ZeroMQ closes the connection.
 FRAME_SLACK_BYTES: Final = 1 << 20
 SOCKETS_MAX: Final = 8192
+#: How many more times the sockets are drained while packets are left, before timeouts are judged all the same. Without
+#: this bound, a flood of packets would prevent all timeouts and all reconnections.
+DRAINS_MAX: Final = 16
 # Plain integers: pyzmq's flags are enums, and each combination of them costs as much as a system call.
 NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK) | int(zmq.SNDMORE)
 READABLE, WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
@@ -175,7 +178,7 @@ class SocketOwner(ABC):
 
     @abstractmethod
     def on_due(self, now_us: int) -> None:
-        """Judge timeouts. All sockets have been drained just before."""
+        """Judge timeouts. All sockets have been drained just before, unless packets came faster than they are read."""
 
     def on_ready(self) -> None:
         """Handle a change of the socket's state."""
@@ -211,8 +214,9 @@ class SocketLoop:
         self._defer = defer
         self._owners: dict[SocketOwner, None] = {}
         self._dirty: dict[SocketOwner, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None  # The only one: each call of ``_on_timer`` may set another.
         self._timer_due_us = 0
+        self._drains = 0
 
     def join(self, owner: SocketOwner) -> None:
         """Add an owner: its socket is drained before timeouts are judged."""
@@ -274,9 +278,11 @@ class SocketLoop:
         self._timer = None
         if self.closed:
             return
-        if [owner for owner in list(self._owners) if not owner.drain()]:
-            self.loop.call_soon(self._on_timer)
+        self._drains += 1
+        if [owner for owner in list(self._owners) if not owner.drain()] and self._drains <= DRAINS_MAX:
+            self._timer, self._timer_due_us = self.loop.call_soon(self._on_timer), 0
             return
+        self._drains = 0
         for owner in self._owners:
             self._hear(owner)
         self.deadlines.expire(self._context.now_us())

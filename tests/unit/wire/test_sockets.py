@@ -11,7 +11,7 @@ import zmq
 
 from stelae.spi.services import Buffer
 from stelae.wire.settings import FRAMES_MAX
-from stelae.wire.sockets import DealerSocket, RouterSocket, SocketLoop, SocketOwner
+from stelae.wire.sockets import DRAINS_MAX, DealerSocket, RouterSocket, SocketLoop, SocketOwner
 from tests.unit.wire.worlds import context as messenger_context
 
 POLL_MS = 5000
@@ -166,6 +166,92 @@ def test_what_comes_while_the_loop_itself_calls_a_socket_is_handled(call: Callab
         call(sockets)
         await asyncio.sleep(0)
         assert not owner.changed
+        sockets.close()
+
+    asyncio.run(main())
+
+
+class FloodedOwner(Owner):
+    """An owner whose peers send faster than it can read. It has a deadline."""
+
+    left = True
+    judged = 0
+
+    def drain(self) -> bool:
+        return not self.left
+
+    def is_ready(self) -> bool:
+        return False
+
+    def on_due(self, now_us: int) -> None:
+        self.judged += 1
+
+
+class HandLoop:
+    """An event loop that runs what it was given when the test says so."""
+
+    def __init__(self) -> None:
+        self.soon: list[asyncio.Handle] = []
+        self.timers: list[asyncio.Handle] = []
+
+    def call_soon(self, call: Callable[[], object]) -> asyncio.Handle:
+        self.soon.append(asyncio.Handle(call, (), asyncio.get_running_loop()))
+        return self.soon[-1]
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> asyncio.Handle:
+        self.timers.append(asyncio.Handle(call, (), asyncio.get_running_loop()))
+        return self.timers[-1]
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for handle in due:
+            if not handle.cancelled():
+                handle._run()
+
+    def waiting(self) -> int:
+        return sum(not handle.cancelled() for handle in (*self.soon, *self.timers))
+
+
+def flooded() -> tuple[SocketLoop, FloodedOwner, HandLoop]:
+    """A socket loop whose timer has just fired for the deadline of an owner that has packets left."""
+    context = messenger_context(1)
+    sockets = SocketLoop(context, asyncio.get_running_loop().call_soon)
+    loop = HandLoop()
+    sockets.loop = loop  # type: ignore[assignment]
+    owner = FloodedOwner(context, sockets)
+    sockets.deadlines.set(owner, context.now_us() + 10_000)
+    context.clock.now_us += 20_000  # type: ignore[attr-defined]
+    loop.timers.pop()._run()
+    return sockets, owner, loop
+
+
+def test_a_flood_of_packets_delays_timeouts_and_does_not_end_them() -> None:
+    """While more clients sent than a turn can read, a node neither gave up a request nor reconnected to a peer."""
+
+    async def main() -> None:
+        sockets, owner, loop = flooded()
+        for _ in range(DRAINS_MAX):
+            assert not owner.judged, "its packets are read first"
+            loop.turn()
+        assert owner.judged == 1
+        sockets.close()
+
+    asyncio.run(main())
+
+
+def test_a_flood_of_packets_leaves_one_timer() -> None:
+    """Each turn of a flood left one more timer, which was set again whenever it fired, for as long as the node ran."""
+
+    async def main() -> None:
+        sockets, owner, loop = flooded()
+        other = FloodedOwner(sockets._context, sockets)
+        for _ in range(5):
+            sockets.deadlines.set(other, sockets._context.now_us() + 30_000)
+            assert loop.waiting() == 1
+            loop.turn()
+        owner.left = other.left = False
+        loop.turn()
+        assert owner.judged == 1 and not other.judged and loop.waiting() == 1
         sockets.close()
 
     asyncio.run(main())
