@@ -1,20 +1,20 @@
 """Parse ``host:port`` addresses, and resolve host names without blocking the event loop.
 
 ZeroMQ would resolve names on its only I/O thread, where a slow name server delays every connection, and it would keep
-the answer for ever. Here each lookup has a short-lived thread, and each new connection looks the name up again."""
+the answer for ever. Here each lookup has a thread of its own, and each new connection looks the name up again."""
 
 import asyncio
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
 from stelae.spi.errors import ConfigError
 
-#: Called with a numeric host and a port, or with ``None`` if the name cannot be resolved.
-Done: TypeAlias = Callable[[tuple[str, int] | None], None]
+#: Called with the numeric hosts of a name, each with the port; without any if the name cannot be resolved.
+Done: TypeAlias = Callable[[Sequence[tuple[str, int]]], None]
 #: ``resolve(address, done)`` calls ``done`` once, on the event loop.
 Resolve: TypeAlias = Callable[[str, Done], None]
 
@@ -52,22 +52,35 @@ def resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
     def resolve(address: str, done: Done) -> None:
         host, port = split_address(address)
         if _is_numeric(host):
-            loop.call_soon(done, (host, port))
+            loop.call_soon(done, [(host, port)])
             return
 
         def look_up() -> None:
-            answer: tuple[str, int] | None = None
-            # UnicodeError: a label of the name is empty or longer than 63 characters.
-            with suppress(OSError, UnicodeError):
-                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                answer = (str(found[0][4][0]), port)
+            found = _addresses_of(host, port)
             with suppress(RuntimeError):  # The loop was closed during the lookup: no caller waits for the answer.
-                loop.call_soon_threadsafe(done, answer)
+                loop.call_soon_threadsafe(done, found)
 
-        # A daemon thread: a name server that never answers must not keep the process from exiting.
-        threading.Thread(target=look_up, name="stelae-resolve", daemon=True).start()
+        try:
+            # A daemon thread: a name server that never answers must not keep the process from exiting.
+            threading.Thread(target=look_up, name="stelae-resolve", daemon=True).start()
+        except RuntimeError:  # The process has as many threads as it may have.
+            loop.call_soon(done, [])
 
     return resolve
+
+
+def _addresses_of(host: str, port: int) -> list[tuple[str, int]]:
+    """Look a name up, and return its numeric hosts, in the order of the system.
+
+    A node that listens on ``localhost`` listens on 127.0.0.1 (``check_listen_host``), so that is tried first."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # UnicodeError: a label of the name is empty or longer than 63 characters.
+        return []
+    hosts = [*dict.fromkeys(str(one[4][0]) for one in found)]
+    if host == "localhost":
+        hosts.sort(key=lambda numeric: numeric != "127.0.0.1")
+    return [(numeric, port) for numeric in hosts]
 
 
 def _is_numeric(host: str) -> bool:

@@ -3,6 +3,8 @@
     IDLE -> RESOLVING -> CONNECTING -> GREETING -> UP
       ^---------- any failure, loss or silence -------'
 
+If a name has several addresses, each attempt to connect uses the next one, until a peer answers.
+
 A link has at most one connection at a time. Each connection has a new ``DealerSocket``, a new hello and new credit, so
 that a message for a dead process never reaches its successor. While a link is not UP, it queues nothing: one-way
 messages are dropped, and calls fail or are retried (``calls``)."""
@@ -12,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId
@@ -28,6 +31,10 @@ from stelae.wire.settings import MESSAGE_COST, Lane
 from stelae.wire.sockets import DealerSocket, Socket, SocketLoop, SocketOwner
 
 _log = logging.getLogger(__name__)
+
+#: How long a lookup of a name is waited for, in milliseconds. If the first of several name servers is down, each lookup
+#: takes several seconds: a new lookup in its place would take as long.
+RESOLVE_MS_MAX: Final = 30_000
 
 
 class LinkState(StrEnum):
@@ -64,6 +71,7 @@ class Link(SocketOwner):
         self.state = LinkState.IDLE
         self.last_failure: StelaeError | None = None
         self._opened = self._failures = self._heard_us = self._asked_us = 0
+        self._place = 0  # Place of the address to connect to, among those of the name.
         self._credit = Credit(context.settings.window_bytes(lane))
         self._outbox = Outbox(context.settings, partial(socket_loop.flush_later, self))
         self.calls = CallTable(self._transmit, self._cancel, socket_loop.deadlines, context.rng)
@@ -72,11 +80,17 @@ class Link(SocketOwner):
     def up(self) -> bool:
         return self.state is LinkState.UP
 
+    @property
+    def hindrance(self) -> str:
+        """Why the link is not UP, in words."""
+        resolving = self.state is LinkState.RESOLVING
+        return str(self.last_failure or (f"the name in {self.address} is looked up" if resolving else "not yet"))
+
     def open(self) -> None:
         """Start to connect: resolve the address first."""
         self._opened += 1
         self.state = LinkState.RESOLVING
-        self._set_due(self._context.settings.connect_timeout_ms)
+        self._set_due(RESOLVE_MS_MAX)
         self._resolve(self.address, partial(self._resolved, self._opened))
 
     def restart(self, reason: str) -> None:
@@ -132,6 +146,8 @@ class Link(SocketOwner):
         settings, silence_us = self._context.settings, now_us - self._heard_us
         if self.state is LinkState.IDLE:
             self.open()
+        elif self.state is LinkState.RESOLVING:
+            self.restart(f"the name in {self.address} was not resolved within {RESOLVE_MS_MAX} ms")
         elif self.state is not LinkState.UP:
             self.restart(f"no answer to hello within {settings.connect_timeout_ms} ms")
         elif self._heard_us < self._asked_us < now_us - (settings.silence_ms_max - settings.ping_ms) * 1000:
@@ -165,15 +181,16 @@ class Link(SocketOwner):
             return
         self._context.through(envelope.sender, Direction.INBOUND, partial(self._use, connection, envelope, bodies))
 
-    def _resolved(self, opened: int, resolved: tuple[str, int] | None) -> None:
+    def _resolved(self, opened: int, addresses: Sequence[tuple[str, int]]) -> None:
         if opened != self._opened or self.state is not LinkState.RESOLVING:
             return
-        if resolved is None:
+        if not addresses:
             self.restart(f"the name in {self.address} cannot be resolved")
             return
         self.state = LinkState.CONNECTING
+        self._set_due(self._context.settings.connect_timeout_ms)
         self.socket = connection = self._socket_loop.open(self, DealerSocket, self.lane)
-        connection.connect(*resolved)
+        connection.connect(*addresses[self._place % len(addresses)])
         self.on_ready()
 
     def _greeted(self, envelope: Envelope) -> None:
@@ -208,6 +225,7 @@ class Link(SocketOwner):
             return
         settings, metrics = self._context.settings, self._context.metrics
         metrics.count("wire_links_lost" if self.up else "wire_links_failed")
+        self._place += self.state in (LinkState.CONNECTING, LinkState.GREETING)  # Try the next address of the name.
         self.state, self.last_failure = LinkState.IDLE, error
         self._drop_connection()
         ceiling_ms = min(settings.reconnect_ms_max, settings.reconnect_ms_min << self._failures)
@@ -231,7 +249,7 @@ class Link(SocketOwner):
 
     def _transmit(self, call: Call, now_us: int) -> StelaeError | None:
         if not self.up:
-            return Unavailable(f"not connected to {self.peer or self.address}: {self.last_failure or 'not yet'}")
+            return Unavailable(f"not connected to {self.peer or self.address}: {self.hindrance}")
         if not self._credit.take(MESSAGE_COST + sum(call.lengths)):
             return Overloaded(f"the link to {self.peer} has used up its byte credit")
         left_ms = max(1, (call.deadline_us - now_us) // 1000)

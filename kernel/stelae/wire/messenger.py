@@ -172,7 +172,7 @@ class Messenger:
 
         def give_up() -> None:
             if not peer_id.done():
-                peer_id.set_exception(Unavailable(f"no answer from {address}: {link.last_failure}"))
+                peer_id.set_exception(Unavailable(f"no answer from {address}: {link.hindrance}"))
 
         def done(_: asyncio.Future[NodeId]) -> None:
             timer.cancel()

@@ -41,7 +41,7 @@ class WireSettings:
     connections_max: int = _limit(4096, 4, 1 << 20, "count", "each peer and each client process has two")
     requests_open_max: int = _limit(16384, 1, 1 << 20, "count", "per connection; more are refused as overload")
     deadline_ms_max: int = _limit(600_000, 30_000, 86_400_000, "ms", "bounds how long a request stays open")
-    connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "for name lookup, connection and hello together")
+    connect_timeout_ms: int = _limit(500, 10, 60_000, "ms", "for connection and hello together")
     reconnect_ms_min: int = _limit(20, 1, 60_000, "ms", "the first pause before reconnecting")
     reconnect_ms_max: int = _limit(400, 1, 600_000, "ms", "well below an election timeout")
     ping_ms: int = _limit(1000, 10, 60_000, "ms", "how often an idle link is tested")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 
 import pytest
 
@@ -53,7 +55,7 @@ def test_a_name_that_cannot_be_resolved_is_an_answer_not_an_error(name: str) -> 
     async def main() -> None:
         answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         resolver(asyncio.get_running_loop())(name, answered.set_result)
-        assert await answered is None
+        assert await answered == []
 
     run(main)
 
@@ -64,7 +66,40 @@ def test_numbers_and_names_resolve() -> None:
         for address in ("127.0.0.1:5", "localhost:5"):
             answered: asyncio.Future[object] = loop.create_future()
             resolver(loop)(address, answered.set_result)
-            host, port = await answered  # type: ignore[misc]
-            assert (host, port) in (("127.0.0.1", 5), ("::1", 5))
+            assert ("127.0.0.1", 5) in await answered  # type: ignore[operator]
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts"), [("node-1.example", ["::1", "127.0.0.1"]), ("localhost", ["127.0.0.1", "::1"])]
+)
+def test_all_addresses_of_a_name_are_found_and_of_localhost_the_one_where_nodes_listen_first(
+    monkeypatch: pytest.MonkeyPatch, name: str, hosts: list[str]
+) -> None:
+    def look_up(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(0, 0, 0, "", (one, port)) for one in ("::1", "127.0.0.1", "::1")]
+
+    async def main() -> None:
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+        answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        resolver(asyncio.get_running_loop())(f"{name}:5", answered.set_result)
+        assert await answered == [(host, 5) for host in hosts]
+
+    run(main)
+
+
+def test_a_process_without_a_thread_to_spare_resolves_nothing_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error ended the round of timeouts in which the link was opened, so other links were never opened again."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            resolver(asyncio.get_running_loop())("node-1.example:5", answered.set_result)
+        assert await answered == []
 
     run(main)

@@ -98,7 +98,7 @@ class World:
         )
         self.link.open()
         if resolved:
-            self.resolutions[-1](("127.0.0.1", 7051))
+            self.resolutions[-1]([("127.0.0.1", 7051)])
 
     @property
     def port(self) -> Any:
@@ -147,13 +147,13 @@ class World:
         """Let the pause pass and the name resolve again, on a new connection."""
         self.socket_loop.port = Socket()
         self.pass_time(500)
-        self.resolutions[-1](("127.0.0.1", 7051))
+        self.resolutions[-1]([("127.0.0.1", 7051)])
 
 
 def test_a_link_comes_up_by_name_connection_and_hello() -> None:
     world = World(resolved=False)
     assert world.link.state is LinkState.RESOLVING
-    world.resolutions[0](("127.0.0.1", 7051))
+    world.resolutions[0]([("127.0.0.1", 7051)])
     assert world.link.state is LinkState.CONNECTING
     assert world.port.connected == [("127.0.0.1", 7051)]
     world.connect()
@@ -342,21 +342,52 @@ def test_a_connection_without_a_hello_in_time_is_given_up_and_pauses_grow_with_j
 
 def test_a_name_without_an_address_is_asked_for_again() -> None:
     world = World(resolved=False)
-    world.resolutions[-1](None)
+    world.resolutions[-1]([])
     assert "cannot be resolved" in world.changes[-1]
     world.pass_time(500)
     assert len(world.resolutions) == 2
-    world.pass_time(600)
+    world.pass_time(30_000)
     assert world.link.state is LinkState.IDLE
+    assert "was not resolved within 30000 ms" in world.changes[-1]
+
+
+def test_a_slow_lookup_is_waited_for_and_the_time_to_connect_begins_behind_it() -> None:
+    """Where each lookup took longer than a connection may take, no link by name ever came up: its answers were of
+    earlier attempts. And each attempt left a thread that waited for the name server."""
+    world = World(resolved=False)
+    for _ in range(10):
+        world.pass_time(500)
+    assert len(world.resolutions) == 1
+    assert "node-2.example:7051 is looked up" in world.link.hindrance
+    world.resolutions[0]([("127.0.0.1", 7051)])
+    world.pass_time(490)
+    world.welcome()
+    assert world.link.up
+
+
+def test_each_address_of_a_name_is_tried_until_one_answers() -> None:
+    """A node that listened on IPv4 only was never reached by a name that has an IPv6 address too."""
+    world = World(resolved=False)
+    addresses = [("::1", 7051), ("127.0.0.1", 7051), ("10.0.0.3", 7051)]
+    world.resolutions[-1](addresses)
+    assert world.port.connected == addresses[:1]
+    world.pass_time(500)
+    for _ in range(2):  # Also after a connection that was lost.
+        world.socket_loop.port = Socket()
+        world.pass_time(500)
+        world.resolutions[-1](addresses)
+        world.welcome()
+        assert world.port.connected == addresses[1:2] and world.link.up
+        world.link.restart("for the test")
 
 
 def test_a_late_answer_of_the_name_server_to_an_earlier_question_is_ignored() -> None:
     world = World(resolved=False)
     world.link.move("elsewhere.example:1")
     world.pass_time(500)
-    world.resolutions[0](("10.0.0.1", 1))
+    world.resolutions[0]([("10.0.0.1", 1)])
     assert world.port.connected == []
-    world.resolutions[1](("10.0.0.2", 1))
+    world.resolutions[1]([("10.0.0.2", 1)])
     assert world.port.connected == [("10.0.0.2", 1)]
 
 
