@@ -77,6 +77,8 @@ class Messenger:
         self._learned: set[NodeId] = set()  # Peers of ``learn_peer`` that nothing else has asked for.
         #: The links of ``connect`` whose peer has not answered yet.
         self._unidentified: dict[Link, asyncio.Future[NodeId]] = {}
+        #: Those of ``connect`` whose peer was known already: the link of the peer that comes up again.
+        self._returning: dict[asyncio.Future[NodeId], Link] = {}
         self._handlers: list[Callable[[PeerChange], None]] = []
         #: Called when a peer refuses this process because it knows a later incarnation.
         self.on_superseded: Callable[[StelaeError], None] = lambda error: None
@@ -160,7 +162,8 @@ class Messenger:
         """Connect to the process at ``host:port``, whose node id is not known, and keep links to it as to a peer.
 
         The future returns the node id once the control lane is up. It fails with ``Unavailable`` at the deadline, and
-        with ``WrongCluster`` or another ``Misdirected`` at once if the process refuses the hello."""
+        with ``WrongCluster`` or another ``Misdirected`` at once if the process refuses the hello. If the process is a
+        peer already whose control lane is down, its links move to this address."""
         split_address(address)
         peer_id: asyncio.Future[NodeId] = self._loop.create_future()
         for node_id, lanes in self._links.items():
@@ -172,10 +175,12 @@ class Messenger:
 
         def give_up() -> None:
             if not peer_id.done():
-                peer_id.set_exception(Unavailable(f"no answer from {address}: {link.hindrance}"))
+                waited_for = self._returning.get(peer_id, link)
+                peer_id.set_exception(Unavailable(f"no answer from {address}: {waited_for.hindrance}"))
 
         def done(_: asyncio.Future[NodeId]) -> None:
             timer.cancel()
+            self._returning.pop(peer_id, None)
             if self._unidentified.pop(link, None) is not None:
                 self._close_link(link, Unavailable("the attempt to connect was given up"))
 
@@ -261,7 +266,7 @@ class Messenger:
         if self._socket_loop.closed:
             return
         error = Unavailable("this process is closing its messenger")
-        for peer_id in self._unidentified.values():
+        for peer_id in (*self._unidentified.values(), *self._returning):
             if not peer_id.done():
                 peer_id.set_exception(error)
         links = [link for lanes in self._links.values() for link in lanes.values()]
@@ -295,6 +300,7 @@ class Messenger:
         if error is None:
             if peer_id is None or self._adopt(link, peer_id):
                 self._notify(link, up=True)
+                self._returned(link)
         elif peer_id is None:
             self._notify(link, up=False)
         elif isinstance(error, Misdirected) and not peer_id.done():
@@ -308,15 +314,29 @@ class Messenger:
         if lanes is None:
             bulk = self._open_link(Lane.BULK, link.address, node_id)
             self._links[node_id] = {Lane.CONTROL: link, Lane.BULK: bulk}
-        else:
-            # The peer has dropped the connection of the existing link, because this one is newer on the same lane. So
-            # this link is closed and the existing one reconnects.
-            self._socket_loop.leave(link)
-            link.close(Unavailable("another link to the same peer exists"))
-            lanes[Lane.CONTROL].restart("the same peer was found under another address")
+            if not peer_id.done():
+                peer_id.set_result(node_id)
+            return True
+        # The peer has dropped the connection of the existing link, because this one is newer on the same lane. So this
+        # link is closed and the existing one reconnects, at its own address if it was up there.
+        self._socket_loop.leave(link)
+        link.close(Unavailable("another link to the same peer exists"))
+        control = lanes[Lane.CONTROL]
         if not peer_id.done():
-            peer_id.set_result(node_id)
-        return lanes is None
+            self._returning[peer_id] = control
+        if control.up:
+            control.restart("the same peer was found under another address")
+        else:
+            for other in lanes.values():
+                other.move(link.address)
+        return False
+
+    def _returned(self, link: Link) -> None:
+        """Complete the ``connect`` calls that wait for a link of a peer."""
+        for peer_id in [one for one, waited_for in self._returning.items() if waited_for is link]:
+            assert link.peer is not None
+            if not peer_id.done():
+                peer_id.set_result(link.peer)
 
     def _notify(self, link: Link, *, up: bool) -> None:
         if link.peer is None or link.peer_incarnation is None:

@@ -225,22 +225,6 @@ def test_an_unresolvable_name_neither_crashes_nor_stalls_and_a_new_address_is_ta
     run(main)
 
 
-def test_a_known_peer_found_again_by_address_stays_one_peer() -> None:
-    async def main() -> None:
-        client, _ = messenger(1)
-        node, _ = messenger(2)
-        address = echo(node)
-        await joined(client, node, address)
-        assert await client.connect(address) == NODE
-        alias = address.replace("127.0.0.1", "localhost")
-        assert await client.connect(alias) == NODE
-        await until(lambda: client.connected(NODE) is not None)
-        answer = await client.call(NODE, "echo", [b"x"], deadline_ms=10_000, retry=RetryPolicy(attempt_ms=200))
-        assert answer.body == [b"x"]
-
-    run(main)
-
-
 def test_a_partition_silences_a_link_and_healing_brings_it_back() -> None:
     async def main() -> None:
         faults = Faults(random.Random(1))
