@@ -163,10 +163,14 @@ class Connection:
         return ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
 
     def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
-        """Keep links to nodes, at these addresses. ``Unavailable``: the client is closed."""
+        """Keep links to nodes, at these addresses. ``Unavailable``: the client is closed.
+
+        A node that answers at another address is kept there: the one that nodes know may be out of date, or not be
+        reachable from here."""
         self.check_open()
         for node_id, address in members:
-            self._messenger.add_peer(node_id, address)
+            if self._messenger.connected(node_id) is None:
+                self._messenger.add_peer(node_id, address)
             self.addresses[node_id] = address
 
     async def reach(self, address: str, *, deadline_ms: int = CALL_MS) -> NodeId:

@@ -54,6 +54,9 @@ class Network:
         assert not self.closed, "a closed messenger has no sockets"
         return asyncio.get_running_loop().create_future()
 
+    def connected(self, _node_id: NodeId) -> None:
+        """No link is up."""
+
     def add_peer(self, *_peer: str) -> None:
         assert not self.closed, "a closed messenger has no sockets"
 

@@ -50,6 +50,9 @@ class Network:
         answer = Description(schema=SCHEMA.to_bytes(), members=members, leader=node)
         return Response(sender=node, body=[encode(answer)], fields={})
 
+    def connected(self, _node_id: NodeId) -> None:
+        """No link is up."""
+
     def add_peer(self, *_peer: str) -> None:
         """Nothing to connect."""
 
