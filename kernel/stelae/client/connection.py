@@ -70,6 +70,9 @@ ATTEMPT_MS_MAX = 300_000
 """The longest deadline of one attempt, in milliseconds. Each attempt without an answer doubles that of the next one: a
 page of a busy node may take longer than ``CALL_MS``, and would then be read again and again in vain."""
 
+ASK_MS_MAX = WireSettings().deadline_ms_max
+"""The longest deadline of any request, in milliseconds."""
+
 TRANSFER_MS = 30_000
 """Deadline of a transfer of leadership, in milliseconds."""
 
@@ -186,12 +189,14 @@ class Connection:
     async def ask(self, node: NodeId, kind: str, body: bytes, *, deadline_ms: int = CALL_MS) -> Response:
         """Send one request to one node, without a retry, and return the answer.
 
+        ``deadline_ms`` above ``ASK_MS_MAX`` counts as that.
+
         Raises:
             RetryableError: no answer came in time.
             StelaeError: the error with which the node refused the request.
         """
         self.check_open()
-        return await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms)
+        return await self._messenger.call(node, kind, [body], deadline_ms=max(1, min(deadline_ms, ASK_MS_MAX)))
 
     async def status(self, node: NodeId, *, deadline_ms: int = CALL_MS) -> list[ReplicaReport]:
         """Return the state of every replica of one node.

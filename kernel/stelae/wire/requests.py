@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.spi.errors import CallerError, Overloaded, PluginError, StelaeError, TooLarge
+from stelae.spi.errors import CallerError, DeadlineExceeded, Overloaded, PluginError, StelaeError, TooLarge
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.context import MessengerContext
@@ -65,6 +65,8 @@ class Request(msgspec.Struct, eq=False):
     services: "ServedKinds"
     bucket: int = 0
     open: bool = True
+    #: Whether the caller waits longer than this node keeps a request open. It is told when this node does not any more.
+    outwaited: bool = False
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:
         """Send the answer. Return False, and send nothing, if the request is no longer open.
@@ -78,7 +80,7 @@ class Request(msgspec.Struct, eq=False):
         return self.open and self.services.answer(self, MessageKind.ERROR, error_fields(error))
 
     def on_due(self, now_us: int) -> None:
-        self.services.abandon(self)
+        self.services.expire(self)
 
 
 RequestHandler: TypeAlias = Callable[[Request], None]
@@ -142,7 +144,6 @@ class ServedKinds:
 
     def _find(self, message: Message, lane: Lane) -> ServedKind:
         service = self._services.get(message.kind)
-        deadline_ms_max = self._context.settings.deadline_ms_max
         if service is None:
             raise UnknownKind(f"this node does not serve messages of kind {message.kind!r}")
         if service.lane is not lane:
@@ -152,9 +153,19 @@ class ServedKinds:
                 raise CallerError(f"{message.kind!r} is one-way and cannot be answered")
         elif not message.request_id:
             raise CallerError(f"{message.kind!r} is a request and needs a request id")
-        elif not 0 < message.deadline_ms <= deadline_ms_max:
-            raise CallerError(f"a request's deadline must be from 1 to {deadline_ms_max} ms, not {message.deadline_ms}")
+        elif not message.deadline_ms:
+            raise CallerError("a request's deadline must be at least 1 ms")
         return service
+
+    def expire(self, request: Request) -> None:
+        """Close a request whose deadline has passed. A caller that waits longer gets ``DeadlineExceeded``."""
+        if request.outwaited:
+            most_ms = self._context.settings.deadline_ms_max
+            fact = f"no answer to {request.kind} within {most_ms} ms"
+            request.refuse(DeadlineExceeded(f"{fact}, the longest time for which this node keeps a request open"))
+            self._context.metrics.count("wire_requests_abandoned")
+        else:
+            self.abandon(request)
 
     def abandon(self, request: Request | None) -> None:
         """Close a request without an answer: it was cancelled, its connection was lost, or its deadline passed."""
@@ -166,9 +177,12 @@ class ServedKinds:
     def _open(self, connection: InboundConnection, message: Message, body: list[Buffer], now_us: int) -> Request:
         if len(connection.requests) >= self._context.settings.requests_open_max:
             raise Overloaded("too many unanswered requests on this connection")
-        sender, run, due_us = connection.sender, connection.incarnation, now_us + message.deadline_ms * 1000
+        most_ms = self._context.settings.deadline_ms_max
+        due_us = now_us + min(message.deadline_ms, most_ms) * 1000
+        sender, run = connection.sender, connection.incarnation
         key, fields = message.request_id, message.fields or {}
         request = Request(sender, run, message.kind, key, due_us, message.trace_id, fields, body, connection, self)
+        request.outwaited = message.deadline_ms > most_ms
         connection.requests[key] = request
         self._deadlines.set(request, due_us)
         return request

@@ -33,3 +33,16 @@ def test_a_node_that_does_not_answer_is_looked_for_at_the_address_that_others_na
             await until(lambda: client._messenger.connected(name) is not None)
 
     run(main)
+
+
+def test_a_question_may_wait_longer_than_a_message_may() -> None:
+    """A command with a timeout of more than ten minutes ended at once, with an error about ``deadline_ms``."""
+
+    async def main() -> None:
+        node, _ = messenger(1)
+        node.serve("echo", lambda request: request.reply(request.body))
+        async with await Connection.connect([node.bind("127.0.0.1:0")]) as client:
+            answer = await client.ask(node.identity.node_id, "echo", b"x", deadline_ms=3_600_000)
+            assert answer.body == [b"x"]
+
+    run(main)

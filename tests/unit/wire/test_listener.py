@@ -172,11 +172,28 @@ def test_a_message_of_an_unknown_kind_is_refused_alone() -> None:
     ]
 
 
-@pytest.mark.parametrize("deadline_ms", [0, 600_001, 2**62])
-def test_a_request_without_a_sensible_deadline_is_refused(deadline_ms: int) -> None:
+def test_a_request_without_a_deadline_is_refused() -> None:
     world = World()
     world.hello()
-    assert codes(world.say([ask(1, deadline_ms=deadline_ms)])) == [(MessageKind.ERROR, 1, "BAD_REQUEST")]
+    assert codes(world.say([ask(1, deadline_ms=0)])) == [(MessageKind.ERROR, 1, "BAD_REQUEST")]
+
+
+@pytest.mark.parametrize("deadline_ms", [30_001, 300_000, 2**62])
+def test_a_request_with_a_longer_deadline_than_the_node_allows_is_served_for_as_long_as_it_allows(
+    deadline_ms: int,
+) -> None:
+    """Clients repeat a read with longer and longer deadlines. A node whose file allows less ended the read of a client
+    as the client's fault."""
+    world = World(deadline_ms_max=30_000, silence_ms_max=600_000)
+    world.hello()
+    assert not codes(world.say([ask(1, deadline_ms=deadline_ms), ask(2, deadline_ms=30_000)]))
+    world.clock.now_us += 29_000_000
+    world.socket_loop.deadlines.expire(world.clock.now_us)
+    assert all(request.open for request in world.requests)
+    world.clock.now_us += 1_010_000
+    world.socket_loop.deadlines.expire(world.clock.now_us)
+    assert not any(request.open for request in world.requests)
+    assert codes(world.answers()) == [(MessageKind.ERROR, 1, "DEADLINE")], "the caller of the other one waits no longer"
 
 
 def test_a_request_past_its_deadline_is_abandoned_and_cannot_be_answered() -> None:
