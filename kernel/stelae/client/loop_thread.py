@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from stelae.spi.errors import Unavailable
@@ -38,6 +38,9 @@ class LoopThread:
         self._thread = threading.Thread(target=self.loop.run_forever, name="stelae-client", daemon=True)
         self._thread.start()
         self._process = os.getpid()
+        # Each coroutine is on the loop before ``close`` cancels all. A garbage collection may run one meanwhile, in the
+        # same thread.
+        self._submitting = threading.RLock()
         self.closed = False
         """Whether it accepts no more coroutines."""
         _open.add(self)
@@ -55,16 +58,7 @@ class LoopThread:
         Raises:
             Unavailable: the client is closed, belongs to another process, or is called from its own thread.
         """
-        if self.closed:
-            work.close()
-            raise Unavailable("the client is closed")
-        if os.getpid() != self._process:
-            work.close()
-            raise Unavailable("the client was made before this process was forked; connect again in this process")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise Unavailable("a synchronous call from the client's own thread would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = self._submit(work)
         try:
             return future.result()
         except CancelledError as error:
@@ -72,6 +66,19 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def _submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        problem = ""
+        if os.getpid() != self._process:  # First: another thread may have held the lock when the process was forked.
+            problem = "the client was made before this process was forked; connect again in this process"
+        elif threading.current_thread() is self._thread:
+            problem = "a synchronous call from the client's own thread would wait for itself"
+        else:
+            with self._submitting:
+                if not self.closed:
+                    return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise Unavailable(problem or "the client is closed")
 
     def each(
         self, items: AsyncGenerator[_Result, None], put_back: Callable[[], None] = lambda: None
@@ -111,9 +118,10 @@ class LoopThread:
 
     def close(self) -> None:
         """Cancel the coroutines that run, and end the thread. A second call has no effect."""
-        if self.closed:
-            return
-        self.closed = True
+        with self._submitting:
+            if self.closed:
+                return
+            self.closed = True
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop).result(JOIN_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(JOIN_S)

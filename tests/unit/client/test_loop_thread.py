@@ -65,6 +65,56 @@ def test_closing_ends_calls_that_wait() -> None:
     assert "closed during the call" in str(said[0])
 
 
+class WatchedLock:
+    """A lock that says that the main thread wants it."""
+
+    def __init__(self, wanted: threading.Event) -> None:
+        self._lock = threading.RLock()
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._wanted.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_closing_ends_a_call_that_has_passed_the_check_and_is_not_on_the_loop_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its coroutine came to the loop behind those that were cancelled, and its thread waited for ever."""
+    loop_thread, submit = LoopThread(), asyncio.run_coroutine_threadsafe
+    checked, closing = threading.Event(), threading.Event()
+    loop_thread._submitting = WatchedLock(closing)  # type: ignore[assignment]
+    cancel_all, said = loop_thread._cancel_all, []
+
+    def late(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+        if threading.current_thread() is caller:
+            checked.set()
+            closing.wait()
+        return submit(work, loop)
+
+    async def cancel_and_say() -> None:
+        await cancel_all()
+        closing.set()
+
+    def call() -> None:
+        with pytest.raises(Unavailable, match="closed during the call"):
+            loop_thread.run(asyncio.sleep(3600))
+        said.append("ended")
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    monkeypatch.setattr(loop_thread, "_cancel_all", cancel_and_say)
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    checked.wait()
+    loop_thread.close()
+    caller.join(20)
+    assert said == ["ended"]
+
+
 def interrupted(monkeypatch: pytest.MonkeyPatch, loop_thread: LoopThread, at: int, *, finish: bool) -> None:
     """Let Ctrl-C come while the item ``at`` is waited for: before the loop has it, or after (``finish``)."""
     run, calls = loop_thread.run, itertools.count(1)
