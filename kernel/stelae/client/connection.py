@@ -24,7 +24,7 @@ from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows
 from stelae.client.tablet_writer import TabletWriter
-from stelae.client.turns import ClientTurns
+from stelae.client.turns import ClientTurns, check_loop
 from stelae.client.writer_core import BACKOFF_S_MAX, BACKOFF_S_MIN
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import (
@@ -281,9 +281,12 @@ class Connection:
         self._messenger.close()
 
     def check_open(self) -> None:
-        """Raise ``Unavailable`` if the client is closed. Code that waits and asks again calls it in each round."""
+        """Raise ``Unavailable`` if the client is closed. Code that waits and asks again calls it in each round.
+
+        ``CallerError``: the client is of another event loop."""
         if self.closed:
             raise _closed()
+        check_loop(self._turns.loop)
 
     async def __aenter__(self) -> Connection:
         return self

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.turns import check_loop
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -79,6 +80,7 @@ class LookupQueue:
     def __init__(
         self, port: LookupPort, defer: Callable[[Callable[[], None]], None], tablet_id: TabletId, schema: Schema
     ):
+        self._loop = asyncio.get_running_loop()
         self._port = port
         self._defer = defer
         self._tablet_id = tablet_id
@@ -97,9 +99,12 @@ class LookupQueue:
             at: hybrid timestamp of the snapshot; ``None``: the latest rows.
             timeout_s: how long the request is repeated.
             followed: returns the tracker that chooses the nodes to ask.
+
+        Raises:
+            CallerError: another event loop runs than the one on which the queue was made.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[FoundPart]] = loop.create_future()
+        check_loop(self._loop)
+        future: asyncio.Future[list[FoundPart]] = self._loop.create_future()
         if self._error is not None:
             future.set_exception(self._error)
             return future
@@ -107,7 +112,7 @@ class LookupQueue:
         if group is None:
             if not self._groups:
                 self._defer(self._flush)
-            group = self._groups[at, timeout_s] = _LookupGroup(at, loop.time() + timeout_s, followed, [])
+            group = self._groups[at, timeout_s] = _LookupGroup(at, self._loop.time() + timeout_s, followed, [])
         group.calls.append(_LookupCall(keys, future))
         return future
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.turns import check_loop
 from stelae.client.writer_core import ATTEMPT_MS, WriterCore
 from stelae.protocol.tablet_messages import WRITE, NoSuchTablet
 from stelae.rows.operations import Operation
@@ -72,7 +73,10 @@ class TabletWriter:
         return self._core.retries
 
     def write(self, operation: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:
-        """Send one operation. The future gets its outcome; see ``WriterCore.write`` for outcomes and errors."""
+        """Send one operation. The future gets its outcome; see ``WriterCore.write`` for outcomes and errors.
+
+        ``CallerError``: another event loop runs than the one on which this was made."""
+        check_loop(self._loop)
         future: asyncio.Future[OpResult] = self._loop.create_future()
         self._core.write(operation, timeout_s, future, follows=follows)
         return future

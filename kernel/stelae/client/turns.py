@@ -9,12 +9,25 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from stelae.spi.errors import CallerError
+
+
+def check_loop(own: asyncio.AbstractEventLoop) -> None:
+    """Check that a client is used on its own event loop: on another one, its answers would never be noticed.
+
+    Raises:
+        CallerError: another loop runs.
+    """
+    if asyncio.get_running_loop() is not own:
+        fact = "the client was made on another event loop, and works only there"
+        raise CallerError(f"{fact}; connect again on this one, or use the synchronous client")
+
 
 class ClientTurns:
     """Defers calls to the next turn of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._first: deque[Callable[[], None]] = deque()
         self._last: deque[Callable[[], None]] = deque()
         self._due = False
@@ -32,7 +45,7 @@ class ClientTurns:
     def _schedule(self) -> None:
         if not self._due:
             self._due = True
-            self._loop.call_soon(self._run)
+            self.loop.call_soon(self._run)
 
     def _run(self) -> None:
         first, last = self._first, self._last
@@ -41,5 +54,5 @@ class ClientTurns:
                 (first or last).popleft()()
             except Exception as error:
                 # A call that fails must not prevent the others, as with callbacks of the loop.
-                self._loop.call_exception_handler({"message": "a deferred call raised", "exception": error})
+                self.loop.call_exception_handler({"message": "a deferred call raised", "exception": error})
         self._due = False
