@@ -25,7 +25,7 @@ BATCH_ROWS_MAX = 16_384
 """The most rows of one batch. It is small enough that several batches of a call are in flight."""
 
 BATCH_BYTES = 2 << 20
-"""The most bytes of values in a batch of more than one row."""
+"""Bytes of values in a batch. One of more than one row has at most twice as many."""
 
 KEY_ONLY = frozenset({OpKind.DELETE, OpKind.DELETE_IGNORE})
 """The kinds of write whose rows have the key columns only."""
@@ -254,9 +254,8 @@ class RowInput:
         if bad:
             arrow = arrow.filter(pa.array([row not in bad for row in range(count)], pa.bool_()))
             positions = [position for row, position in enumerate(positions) if row not in bad]
-        for start in range(0, len(arrow), rows := _rows_per_batch(arrow)):
-            columns = arrow.slice(start, rows).columns
-            yield InputBatch(RowBatch.from_arrays(layout, columns), positions[start : start + rows])
+        for start, part in _parts(arrow):
+            yield InputBatch(RowBatch.from_arrays(layout, part.columns), positions[start : start + len(part)])
 
 
 def layout_of_names(schema: Schema, kind: OpKind, names: Iterable[str]) -> Layout:
@@ -332,11 +331,30 @@ def _stream_batches(reader: Iterable[Any]) -> Iterator[Any]:
         raise CallerError(f"the stream of batches failed; the batches before are written: {error}") from error
 
 
-def _rows_per_batch(batch: Any) -> int:
+def _parts(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Divide a batch into parts of about ``BATCH_BYTES``; yield each with the number of its first row.
+
+    Rows may differ in size: a part that is more than twice as large is halved until it is not, or has one row."""
+    rows = _rows_per_batch(batch)
+    remaining = [(start, batch.slice(start, rows)) for start in range(0, len(batch), rows)][::-1]
+    while remaining:
+        start, part = remaining.pop()
+        if len(part) < 2 or _size_bytes(part) <= 2 * BATCH_BYTES:
+            yield start, part
+            continue
+        half = len(part) // 2
+        remaining += [(start + half, part.slice(half)), (start, part.slice(0, half))]
+
+
+def _size_bytes(batch: Any) -> int:
     try:
-        size_bytes = batch.nbytes
+        return int(batch.nbytes)
     except (ValueError, IndexError, OSError):
-        size_bytes = 0  # The buffers are too short. Reading them raises the error with its reason.
+        return 0  # The buffers are too short. Reading them raises the error with its reason.
+
+
+def _rows_per_batch(batch: Any) -> int:
+    size_bytes = _size_bytes(batch)
     rows = BATCH_BYTES * len(batch) // size_bytes if size_bytes > BATCH_BYTES else BATCH_ROWS_MAX
     return max(1, min(rows, BATCH_ROWS_MAX))
 

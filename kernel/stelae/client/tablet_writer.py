@@ -92,8 +92,14 @@ class TabletWriter:
     # -- WriterPorts -----------------------------------------------------------------------------
 
     def send(self, to: NodeId, request: bytes, answered: Callable[[Buffer | StelaeError], None]) -> None:
-        """Call the node. A call without an answer, or whose answer has no body, ends with an error."""
-        future = self._caller.call(to, WRITE, [request], deadline_ms=ATTEMPT_MS)
+        """Call the node. A call without an answer, or whose answer has no body, ends with an error.
+
+        A request that cannot be sent ends with the reason."""
+        try:
+            future = self._caller.call(to, WRITE, [request], deadline_ms=ATTEMPT_MS)
+        except StelaeError as error:
+            self._loop.call_soon(answered, error)
+            return
         future.add_done_callback(lambda done: answered(_answer_of(done)))
 
     def ask_if_gone(self, error: NoSuchTablet) -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from stelae.client import SessionOptions
+from stelae.client.failures import FailureTally
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.row_input import BATCH_BYTES
 from stelae.client.tablet_writer import TabletWriter
@@ -151,3 +152,20 @@ def test_a_session_that_flushes_more_than_a_request_waits_between() -> None:
         await session.abandon()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("kind", ["rows", "frame"])
+def test_a_batch_of_small_and_large_rows_is_divided_by_the_size_of_its_parts(kind: str) -> None:
+    """Batches were divided by the size of a row on average. Large rows behind many small ones became one request of any
+    size. From 65 MiB on no request could be sent, and the write waited for ever."""
+
+    async def run() -> None:
+        table = MemoryTable(one_column("value", "string")).table
+        rows = [{"id": number, "value": LARGE if number >= 8000 else "x"} for number in range(8300)]
+        tally = FailureTally("t", OpKind.INSERT)
+        data = rows if kind == "rows" else pd.DataFrame(rows)
+        sizes = [planned.size_bytes for planned in table._writer.planned(OpKind.INSERT, data, tally)]
+        assert sum(sizes) > 300 * len(LARGE) and tally.rows == len(rows) and not tally.failed
+        assert max(sizes) <= REQUEST_BYTES_MAX + (1 << 16)
+
+    asyncio.run(run())

@@ -14,7 +14,7 @@ from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation
-from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, TooLarge, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.write import OpKind
 
@@ -137,3 +137,31 @@ def test_a_write_that_somebody_may_have_taken_ends_when_its_tablet_is_known_to_b
         assert writer.pending == 0 and asked
 
     asyncio.run(run())
+
+
+class Unable:
+    """A messenger that cannot send what it is given."""
+
+    def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
+        raise TooLarge("body frame", 70_000_000, 68_157_440)
+
+
+def test_a_request_that_cannot_be_sent_ends_its_writes_with_the_reason() -> None:
+    """The error was raised where requests are made, after the operations had left the queue: they waited for ever."""
+
+    async def story() -> None:
+        writer = TabletWriter(
+            Unable(),
+            LeaderTracker(NODES),
+            tablet_id=TabletId("t"),
+            client_id=ClientId("c"),
+            schema_version=1,
+            rng=random.Random(1),
+            defer=ClientTurns(asyncio.get_running_loop()).defer,
+        )
+        async with asyncio.timeout(20):
+            with pytest.raises(TooLarge, match="70000000 bytes"):
+                await writer.write(operation(OpKind.INSERT, [(1,)]), 300.0)
+        assert not writer.pending
+
+    asyncio.run(story())
