@@ -67,6 +67,7 @@ def append_all(env: LogEnvironment, accepted: Sequence[AcceptedAppend]) -> None:
             _put(txn, fit)
     for fit in accepted:
         fit.log.record = fit.record
+        fit.log.repaired_map_bytes = 0
 
 
 def _record_after(record: LogRecord, append: Append, before: OpId) -> LogRecord:

@@ -132,12 +132,15 @@ class LmdbWal(WalEngine):
         if found.failed is None:
             return found.last
         env.make_room(found.refused_bytes, 2)
+        if found.repaired_map_bytes == env.map_bytes:
+            env.grow()  # A probe needs fewer pages than an append: the last repair of this log has not helped.
         try:
             env.probe(found.refused_bytes)
         except Full:
             with env.lend_reserve():
                 pass  # Space that was collected meanwhile becomes available.
             self._probe_and_grow(env, found.refused_bytes)
+        found.repaired_map_bytes = env.map_bytes
         found.failed = None
         return found.last
 

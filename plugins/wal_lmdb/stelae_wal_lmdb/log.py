@@ -23,9 +23,10 @@ class EnvironmentLog:
         damage: why the log is corrupt; ``None`` if it is not.
         failed: why the log takes no appends until ``repair``; ``None`` if it does.
         refused_bytes: bytes that the last append needed which found no space.
+        repaired_map_bytes: size of the map at the last repair; 0 once an append has succeeded since.
     """
 
-    __slots__ = ("_lock", "damage", "failed", "number", "record", "refused_bytes")
+    __slots__ = ("_lock", "damage", "failed", "number", "record", "refused_bytes", "repaired_map_bytes")
 
     def __init__(self, number: int, record: LogRecord, damage: Damage | None = None) -> None:
         self._lock = threading.Lock()
@@ -34,6 +35,7 @@ class EnvironmentLog:
         self.damage = damage
         self.failed: Failed | None = None
         self.refused_bytes = 0
+        self.repaired_map_bytes = 0
 
     @property
     def name(self) -> LogId:

@@ -17,7 +17,7 @@ import pytest
 from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError, SyncFailed
 from stelae.spi.extras import MissingExtra
 from stelae.spi.ids import ZERO
-from stelae.spi.wal import Append, Failed
+from stelae.spi.wal import Append, Durable, Failed
 from stelae.testing.wal_harness import RealHarness
 from stelae.testing.wal_model import LOG, READ_BYTES, Model, check_holds, commit, entries
 from stelae_shared.lmdb_files.gate import ReaderGate
@@ -74,6 +74,23 @@ def test_a_full_map_fails_the_log_and_repair_grows_it_beside_readers(tmp_path: P
     assert not wrong
     assert engine.stats()["map_bytes"] == 2 * MIB
     check_holds(engine, model.append(more))
+    engine.close()
+
+
+def test_a_map_that_is_full_of_small_entries_grows_once_a_repair_has_not_helped(tmp_path: Path) -> None:
+    # The probe of a repair needs fewer pages than an append, which also stores the list of free pages.
+    engine = harness(tmp_path, map_bytes=MIB >> 2, map_bytes_max=8 * MIB).open()
+    engine.create(LOG, ZERO)
+    last, repairs = 0, 0
+    while engine.stats()["map_bytes"] < MIB:
+        given = Append(entries=entries(last + 1, 20, size_bytes=90))
+        if isinstance(engine.commit({LOG: given}, sync=True)[LOG], Durable):
+            last, repairs = last + 20, 0
+        else:
+            engine.repair(LOG)
+            repairs += 1
+            assert repairs <= 2, "the append never succeeds"
+    check_holds(engine, Model(ZERO, list(entries(1, last, size_bytes=90))))
     engine.close()
 
 
