@@ -40,6 +40,7 @@ from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.fast import FastSharedWal
 from stelae_wal_shared.recovery import _NodeLogRecovery
 from stelae_wal_shared.tablet_log import SharedTabletLog
+from stelae_wal_shared.writer import SharedWriter
 from tests.conformance import wal_plants
 
 SMALL = SharedConfig(segment_bytes_first=8192, segment_bytes_max=20480, prewrite_bytes_min=20480)
@@ -175,6 +176,10 @@ def _goes_on_where_it_was(self: Committer, logs: list[SharedTabletLog]) -> None:
     return None
 
 
+def _claims_nothing(self: SharedWriter, size: int) -> None:
+    return None
+
+
 def _proves_nothing(self: _NodeLogRecovery, *args: Any, **options: Any) -> None:
     return None
 
@@ -267,8 +272,12 @@ BUGS = {
         Suite.test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other,
     ),
     "what a full disk cut short is left where it is": Bug(
-        [(Committer, "close_full_segment", _goes_on_where_it_was)],
+        [(SharedWriter, "claim", _claims_nothing), (Committer, "close_full_segment", _goes_on_where_it_was)],
         Suite.test_repair_on_a_disk_that_is_still_full_fails_and_can_be_repeated,
+    ),
+    "entries take the space that a full disk is freed with": Bug(
+        [(SharedWriter, "claim", _claims_nothing)],
+        Suite.test_collecting_and_dropping_free_a_disk_that_appends_have_filled,
     ),
     "an end that was read is taken for durable": Bug(
         [(_NodeLogRecovery, "_settle", _proves_nothing)],

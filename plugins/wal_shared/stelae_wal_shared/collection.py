@@ -163,8 +163,10 @@ class SegmentCollector:
 
     def _move(self, batch: list[EntriesToMove], size: int) -> bool:
         """Write entries once more with one sync, and record their new segment; return false if that failed."""
+        full = self._committer.keep_full_segment
         try:
             writer = self._tail.writer_for(size)
+            full = self._committer.close_full_segment
             # A reader may have found damage meanwhile. The head of a new segment says so, and recovery skips the move.
             batch = [one for one in batch if not one.log.ended]
             if not batch:
@@ -178,7 +180,7 @@ class SegmentCollector:
             writer.write(group.buffers(), group.size, sync=True)
         except Full:
             # No log fails, because none has lost an entry.
-            self._committer.close_full_segment([])
+            full([])
             return False
         except (StorageError, OSError) as error:
             self._committer.fail_all(error, [])

@@ -3,15 +3,16 @@
 If the write fails, it fails for every log of the group. Each log gets the failure with its own last durable op id. Logs
 that are not in the group and have no unsynced entries are not affected.
 
-- No space: the open segment is made durable without the group, and closed. Each log of the group takes appends again
-  after ``repair``, in a new segment.
+- No space: the group is not written. Each log of the group takes appends again after ``repair``. The open segment stays
+  open for the records that free space, and keeps its reserve for them. If only the write itself finds no space, the
+  segment is made durable without the group, and closed.
 - A failed write or sync: nothing behind the segment's synced offset is trusted. The logs of the group and the logs with
   unsynced entries fail permanently. The head of the next segment records that. All other logs continue in the next
   segment, whose head also records where the failed segment ends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
@@ -31,6 +32,9 @@ Outcomes: TypeAlias = dict[LogId, Outcome]
 
 Accepted: TypeAlias = tuple[SharedTabletLog, Append, list[int]]
 """An append that fits its log, and the lengths of its bodies: everything that needs them takes them from here."""
+
+WhenFull: TypeAlias = Callable[[list[SharedTabletLog]], SyncFailed | None]
+"""What is done with the open segment after a full disk: ``keep_full_segment`` or ``close_full_segment``."""
 
 _ENTRY = int(RecordKind.ENTRY)
 
@@ -89,6 +93,17 @@ class Committer:
         self._tail.drop_spare()
         return None
 
+    def keep_full_segment(self, logs: list[SharedTabletLog]) -> SyncFailed | None:
+        """After a group that found no space before it was written, make the earlier groups durable.
+
+        If they cannot be synced, these logs fail permanently, and the error is returned."""
+        try:
+            self._tail.sync()
+        except (StorageError, OSError) as error:
+            return self.fail_all(error, logs)
+        self._tail.drop_spare()
+        return None
+
     # -- writing ---------------------------------------------------------------------------------
 
     def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[Accepted], int]:
@@ -108,12 +123,14 @@ class Committer:
         return accepted, size
 
     def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: Outcomes) -> None:
+        full = self.keep_full_segment
         try:
             writer = self._tail.writer_for(size)
             records = group_of(writer, accepted)
+            full = self.close_full_segment
             writer.write(records.buffers(), records.size, sync=sync)
         except (StorageError, OSError) as error:
-            self._fail(accepted, error, outcomes)
+            self._fail(accepted, error, outcomes, full)
             return
         self._wrote(writer, records, accepted, size, sync, outcomes)
 
@@ -132,12 +149,14 @@ class Committer:
         if sync and self._state.dirty:
             self._state.mark_all_durable()
 
-    def _fail(self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes) -> None:
+    def _fail(
+        self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes, full: WhenFull
+    ) -> None:
         """Fail the logs of a group: until ``repair`` after a full disk, permanently after any other error."""
         logs = [log for log, _, _ in accepted]
         failed: StorageError
         if isinstance(error, Full):
-            failed = self.close_full_segment(logs) or error
+            failed = full(logs) or error
             for log in logs:
                 log.failed = Failed(failed, log.durable)
         else:

@@ -89,7 +89,7 @@ class SharedEngine(WalEngine):
         return self._committer.commit(group, sync=sync)
 
     def repair(self, log: LogId) -> OpId:
-        """Resume a log after a full disk, in a new segment. Sync a log that has not failed.
+        """Resume a log after a full disk, once there is space. Sync a log that has not failed.
 
         Raises:
             Full: there is still no space.
@@ -106,8 +106,12 @@ class SharedEngine(WalEngine):
             return known.durable
         if not isinstance(known.failed.error, Full):
             raise known.failed.error
-        if self._tail.writer is None:
-            self._tail.begin_segment()
+        try:
+            self._tail.make_room()
+        except Full:
+            raise
+        except (StorageError, OSError) as error:
+            raise self._committer.fail_all(error, [known]) from error
         known.failed = None
         return known.durable
 

@@ -68,7 +68,7 @@ class FastLogTail(LogTail):
     def hot_writer(self, size: int) -> SharedBlockWriter | None:
         """Return what ``writer_for`` would, if that needs no disk access and all groups of the segment are durable."""
         writer = self.writer
-        if writer is None or writer.unsynced:
+        if writer is None or writer.unsynced or not writer.has_claimed(size):
             return None
         if writer.end + size >= writer.prepare_from:
             self._prepare(writer)
@@ -105,7 +105,7 @@ class FastCommitter(Committer):
                 writer.wrote(write, records.size)
                 self._wrote(writer, records, accepted, size, True, outcomes)
             else:
-                self._fail(accepted, failure, outcomes)
+                self._fail(accepted, failure, outcomes, self.close_full_segment)
             return outcomes
 
         return Begun((write,), finish)

@@ -25,7 +25,7 @@ from stelae_wal_shared.head import encode_head, written_bytes
 from stelae_wal_shared.index import SharedSegmentIndex
 from stelae_wal_shared.marker import SharedMarker
 from stelae_wal_shared.segment import SharedSegment, new_segment_path, segment_path
-from stelae_wal_shared.writer import SharedWriter
+from stelae_wal_shared.writer import SharedWriter, reserve_bytes
 
 HEAD_SHARE = 8
 """A segment has at least this many times the space of its head, however many logs there are."""
@@ -36,6 +36,7 @@ class LogTail:
 
     Attributes:
         writer: writer of the open segment; ``None`` while no segment is open.
+        refused_bytes: length of the last group that found no space; 0 once that much space was found.
     """
 
     def __init__(self, state: EngineState, config: SharedConfig, workers: Workers, marker: SharedMarker) -> None:
@@ -47,21 +48,38 @@ class LogTail:
         self._retry_at = 0
         self._rolls = 0
         self.writer: SharedWriter | None = None
+        self.refused_bytes = 0
 
     def writer_for(self, size: int) -> SharedWriter:
         """Return the writer for the next ``size`` bytes of entries; begin another segment if that is due.
 
         Raises:
-            StorageError: no segment can be opened.
+            Full: there is no space. No byte was written, and an open segment keeps its reserve.
+            StorageError: no segment can be opened or extended.
         """
         writer = self.writer
         if writer is None:
-            return self.begin_segment()
-        if writer.end + size >= writer.prepare_from:
+            writer = self.begin_segment()
+        elif writer.end + size >= writer.prepare_from:
             self._prepare(writer)
             if writer.end + size > writer.room and writer.end > writer.segment.start:
-                return self._roll(writer)
+                writer = self._roll(writer)
+        try:
+            writer.claim(size)
+        except Full:
+            self.refused_bytes = size
+            raise
         return writer
+
+    def make_room(self) -> None:
+        """Find the space that the last group lacked. Begins a segment if none is open.
+
+        Raises:
+            StorageError: as ``writer_for``.
+        """
+        writer = self.writer or self.begin_segment()
+        writer.claim(self.refused_bytes)
+        self.refused_bytes = 0
 
     def begin_segment(self) -> SharedWriter:
         """Begin a new segment behind the last one.
@@ -174,8 +192,10 @@ class LogTail:
         target = max(size, len(head) + HEAD_SHARE * written_bytes(image))
         name = segment_path(state.directory, number)
         try:
-            with suppress(Full):
-                file.preallocate(target)
+            for length in (target, len(head) + reserve_bytes(target)):
+                with suppress(Full):
+                    file.preallocate(length)
+                    break
             file.pwritev([head], 0)
             file.sync()
             file.close()

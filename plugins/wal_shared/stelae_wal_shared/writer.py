@@ -14,6 +14,11 @@ RESERVE_SHARE = 16
 RESERVE_BYTES_MIN = 512
 
 
+def reserve_bytes(target: int) -> int:
+    """Return the reserve of a segment that is full at ``target`` bytes."""
+    return max(RESERVE_BYTES_MIN, target // RESERVE_SHARE)
+
+
 class SharedWriter:
     """Appends groups to a segment, through the system's cache. One caller at a time: see ``stelae.spi.wal``.
 
@@ -23,10 +28,11 @@ class SharedWriter:
         synced: everything before this offset is durable.
         target: length at which the segment is full.
         prepare_from: length at which the file of the next segment is requested.
-        room: offset behind which only records that free space are written, so that a full disk can be freed.
+        room: offset behind which the next segment takes the entries, once its file is ready.
+        reserve: space in bytes that entries leave behind them for records that free more. So a full disk can be freed.
     """
 
-    __slots__ = ("_allocated", "_file", "end", "prepare_from", "room", "segment", "synced", "target")
+    __slots__ = ("_allocated", "_file", "end", "prepare_from", "reserve", "room", "segment", "synced", "target")
 
     def __init__(self, file: File, segment: SharedSegment, target: int, prepare_from: int) -> None:
         self._file = file
@@ -34,13 +40,34 @@ class SharedWriter:
         self.end = self.synced = segment.end
         self.target = target
         self.prepare_from = prepare_from
-        self.room = target - max(RESERVE_BYTES_MIN, target // RESERVE_SHARE)
+        self.reserve = reserve_bytes(target)
+        self.room = target - self.reserve
         self._allocated = file.size()
 
     @property
     def unsynced(self) -> bool:
         """Whether groups were written that are not synced."""
         return self.synced < self.end
+
+    def has_claimed(self, size: int) -> bool:
+        """Say whether ``claim`` would return at once."""
+        return self.end + size + self.reserve <= self._allocated
+
+    def claim(self, size: int) -> None:
+        """Reserve space for the next ``size`` bytes of entries, and ``reserve`` behind them.
+
+        Raises:
+            Full: there is no space. Nothing has changed: the segment takes control records, for which it has space.
+            SyncFailed: as ``File.preallocate``.
+        """
+        if self.has_claimed(size):
+            return
+        wanted = self.end + size + self.reserve
+        try:
+            self._file.preallocate(wanted + self.target // RESERVE_SHARE)
+        except Full:
+            self._file.preallocate(wanted)
+        self._allocated = self._file.size()
 
     def write(self, buffers: Sequence[Buffer], size: int, *, sync: bool) -> None:
         """Write a group at the end. With ``sync``, the group and everything before it is durable on return.

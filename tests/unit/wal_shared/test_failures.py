@@ -99,17 +99,30 @@ def test_a_disk_that_goes_on_failing_fails_each_log_only_when_it_appends(harness
     engine.close()
 
 
-def test_a_full_disk_fails_the_group_until_repair_and_keeps_what_was_not_synced(harness: VirtualHarness) -> None:
+def no_space(operation: str, path: str) -> None:
+    """Fail writes as a file system does that copies on write: also where space was reserved."""
+    if operation == "write":
+        raise Full("no space", path=path)
+
+
+@pytest.mark.parametrize("in_the_write", [False, True])
+def test_a_full_disk_fails_the_group_until_repair_and_keeps_what_was_not_synced(
+    harness: VirtualHarness, in_the_write: bool
+) -> None:
     engine = opened(harness)
     engine.commit({B: after(2)}, sync=False)
     limit_space(harness, 0)
-    outcomes = engine.commit({A: after(2, 40), C: after(2, 40)}, sync=True)
+    if in_the_write:
+        harness.disk.faults.hook = no_space
+    size = 1 if in_the_write else 40
+    outcomes = engine.commit({A: after(2, size), C: after(2, size)}, sync=True)
     for log in (A, C):
         outcome = outcomes[log]
         assert isinstance(outcome, Failed)
         assert isinstance(outcome.error, Full)
         assert outcome.durable == OpId(1, 2)
     limit_space(harness, None)
+    harness.disk.faults.hook = None
     check_holds(engine, held(3), B)
     again = engine.commit({A: after(2), B: after(3)}, sync=True)
     assert isinstance(again[A], Failed), "not before repair"

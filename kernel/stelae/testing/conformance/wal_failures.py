@@ -157,6 +157,36 @@ class WalFailures(WalCollection):
         check_holds(engine, model)
         engine.close()
 
+    def test_collecting_and_dropping_free_a_disk_that_appends_have_filled(self, harness: VirtualHarness) -> None:
+        for free_bytes in range(40_000, 60_000, 997):
+            twin = harness.fork(free_bytes)
+            engine = twin.open()
+            for log in (LOG, OTHER):
+                engine.create(log, ZERO)
+            commit(engine, _next(Model()), OTHER)
+            limit_space(twin, free_bytes)
+            model, failed = append_until_failure(engine, Model(), 400)
+            assert failed is not None
+            for _ in range(20):
+                try:
+                    engine.repair(LOG)
+                except Full:
+                    break
+                model, _ = append_until_failure(engine, model, 400)
+            before = twin.disk.space_left("/")
+            try:
+                engine.collect(LOG, model.last.index)
+                engine.drop(OTHER)
+            except Full as error:
+                raise AssertionError(f"a full disk cannot be freed: {error}") from error
+            assert twin.disk.space_left("/") > before
+            limit_space(twin, None)
+            assert engine.repair(LOG) == model.last
+            commit(engine, _next(model))
+            engine = _crashed(twin, engine)
+            check_holds(engine, model.append(_next(model)))
+            engine.close()
+
     def test_a_failed_sync_at_any_point_fails_the_log_for_good_and_no_other(self, harness: VirtualHarness) -> None:
         failures = 0
         for count in range(40):
