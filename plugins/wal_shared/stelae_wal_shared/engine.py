@@ -45,6 +45,7 @@ class SharedEngine(WalEngine):
         make_durable(files, directory)
         self._config = config
         self._services = services
+        self._unread: set[LogId] = set()
         self._lock = files.lock(f"{directory}/{LOCK_NAME}")
         self._open = True
         try:
@@ -140,16 +141,20 @@ class SharedEngine(WalEngine):
             self._collector.drop(known)
 
     def set_aside(self, log: LogId, directory: str) -> None:
-        """Write a log into ``directory``, which this engine can open, then remove it here. Durable on return."""
+        """Write a log into ``directory``, which this engine can open, then remove it here. Durable on return.
+
+        ``StorageError``: the disk does not return an entry. If it does not when the call is repeated either, the log is
+        written up to that entry."""
         known = self._state.logs.get(log)
         if known is None:
             return
         target = SharedEngine(directory, self._config, self._services, beside_others=True)
         try:
-            export_log(self._state, known, target, directory)
+            export_log(self._state, known, target, directory, self._unread)
         finally:
             target.close()
         self._collector.drop(known)
+        self._unread.discard(log)
 
     @classmethod
     @contextmanager

@@ -1,11 +1,19 @@
 """Exports a log that is set aside: writes its entries to a directory that this engine can open.
 
 The directory has a marker and segments like that of the node, with one log in them. So the same code reads both. A
-damaged log is exported up to the damage, and a note says where and why it is damaged."""
+damaged log is exported up to the damage, and a note says where and why it is damaged.
+
+If the disk does not return an entry, the first attempt fails, because the disk may return it later. The next attempt
+exports the entries before it, with a note. Otherwise one bad place on the disk would keep every log that has entries
+there in the engine for ever, and with them their segments and tablets."""
 
 from __future__ import annotations
 
-from stelae.spi.errors import StorageError
+from collections.abc import Iterator
+
+from stelae.spi.errors import Corrupt, Full, StorageError
+from stelae.spi.ids import LogId, OpId
+from stelae.spi.log import Entry
 from stelae.spi.services import Files
 from stelae.spi.wal import Append, Failed, WalEngine
 from stelae_wal_shared.engine_state import EngineState
@@ -16,8 +24,15 @@ BATCH_BYTES = 4 << 20
 DAMAGE_NAME = "damage.txt"
 
 
-def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, directory: str) -> None:
+def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, directory: str, unread: set[LogId]) -> None:
     """Write a log into an open engine, durably. After a crash it may be repeated, and begins anew.
+
+    Args:
+        state: of the engine.
+        log: the log.
+        target: the open engine.
+        directory: of the target, for the note.
+        unread: logs with an entry that the disk did not return at an earlier attempt. This attempt may add the log.
 
     Raises:
         StorageError: the export is incomplete.
@@ -25,25 +40,53 @@ def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, dire
     if log.name in target.logs():
         target.drop(log.name)
     target.create(log.name, log.base)
-    first = log.base.index + 1
-    while first <= log.last.index:
-        try:
-            entries = read(state, log, first, log.last.index + 1, BATCH_BYTES)
-        except StorageError:
-            if log.damage is None:
-                raise
-            continue  # The log ends earlier now. Export what is left of it.
-        append = Append(entries=tuple(entries), commit_hint=min(log.commit_hint, entries[-1].op_id.index))
+    last, missing = log.base, None
+    for found in _batches(state, log, unread):
+        if isinstance(found, StorageError):
+            missing = found
+            continue
+        last = found[-1].op_id
+        append = Append(entries=tuple(found), commit_hint=min(log.commit_hint, last.index))
         outcome = target.commit({log.name: append}, sync=True)[log.name]
         if isinstance(outcome, Failed):
             raise outcome.error
-        first = entries[-1].op_id.index + 1
-    if log.damage is not None:
-        _note_damage(state.files, log, directory)
+    _note(state.files, log, directory, missing, last)
 
 
-def _note_damage(files: Files, log: SharedTabletLog, directory: str) -> None:
+def _batches(state: EngineState, log: SharedTabletLog, unread: set[LogId]) -> Iterator[list[Entry] | StorageError]:
+    """Yield the entries of a log in batches, and at last the error of an entry that the disk does not return.
+
+    Raises:
+        StorageError: the disk does not return an entry for the first time, or the node lacks handles.
+    """
+    first, batch_bytes = log.base.index + 1, BATCH_BYTES
+    while first <= log.last.index:
+        try:
+            entries = read(state, log, first, log.last.index + 1, batch_bytes)
+        except Full:
+            raise
+        except Corrupt:
+            continue  # The log ends earlier now. Export what is left of it.
+        except StorageError as error:
+            if log.name not in unread:
+                unread.add(log.name)
+                raise
+            if not batch_bytes:
+                yield error
+                return
+            batch_bytes = 0  # One entry at a time, up to the one that cannot be read.
+            continue
+        yield entries
+        first += len(entries)
+
+
+def _note(files: Files, log: SharedTabletLog, directory: str, missing: StorageError | None, last: OpId) -> None:
+    """Write why the export ends at ``last``, unless it has the whole log."""
     damage = log.damage
-    assert damage is not None
-    text = f"log {log.name} is damaged behind {damage.last_good}: {damage.path}@{damage.offset}: {damage.detail}\n"
-    files.replace(f"{directory}/{DAMAGE_NAME}", text.encode())
+    if missing is not None:
+        text = f"log {log.name} could not be read behind {last}: {missing}"
+    elif damage is not None:
+        text = f"log {log.name} is damaged behind {damage.last_good}: {damage.path}@{damage.offset}: {damage.detail}"
+    else:
+        return
+    files.replace(f"{directory}/{DAMAGE_NAME}", f"{text}\n".encode())
