@@ -20,7 +20,8 @@ from stelae_wal_segmented.names import DISPOSABLE, LogFileKind, base_name, parse
 def collect(log: TabletLog, upto: int) -> OpId:
     """Remove the segments whose entries are all at or below ``upto``; return the base.
 
-    The file of a large segment without readers may be kept for re-use.
+    A replacement may have voided entries of these segments. It is made durable first: a crash that lost it would leave
+    neither the old entries nor the new ones. The file of a large segment without readers may be kept for re-use.
 
     Raises:
         SyncFailed: the base file can no longer be trusted, and the log takes no more appends. Nothing was removed.
@@ -32,6 +33,9 @@ def collect(log: TabletLog, upto: int) -> OpId:
             return log.base.base
         base = log.op_id_at(max(highest, log.base.base.index))
         first_sequence = log.chain.segments[count - 1].header.sequence + 1
+    failure = log.sync() if log.active.unsynced else None
+    if failure is not None:
+        raise failure.error
     try:
         log.write_base(log.base.changed(base=base, first_sequence=first_sequence))
     except (SyncFailed, OSError) as error:

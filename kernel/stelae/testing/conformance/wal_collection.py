@@ -5,10 +5,11 @@ before still reads them."""
 
 from __future__ import annotations
 
+from stelae.sim.disk import Survival
 from stelae.spi.errors import Corrupt
 from stelae.spi.ids import ZERO
 from stelae.spi.log import Entry
-from stelae.spi.wal import Append, WalEngine, WalSnapshot
+from stelae.spi.wal import Append, Durable, WalEngine, WalSnapshot
 from stelae.testing.conformance.wal_basics import needs
 from stelae.testing.conformance.wal_crash_scenarios import (
     FATES,
@@ -64,6 +65,34 @@ class WalCollection(WalCutFiles):
         steps = appended_and_collected()
         for operations, moment in enumerate(moments(harness, steps)):
             check_after_crash(*moment.crashed(harness, operations, FATES[operations % len(FATES)]))
+
+    def test_collecting_beside_an_unsynced_replacement_keeps_the_old_suffix_or_a_prefix_of_the_new_one(
+        self, harness: VirtualHarness
+    ) -> None:
+        for first in range(2, 32, 3):
+            for survival in (Survival.LOST, Survival.DRAWN):
+                self._collect_beside_replacement(harness.fork(first), first, survival)
+
+    def _collect_beside_replacement(self, harness: VirtualHarness, first: int, survival: Survival) -> None:
+        engine = harness.open()
+        engine.create(LOG, ZERO)
+        old = entries(1, 30, size_bytes=400)
+        for entry in old:
+            commit(engine, Append(entries=(entry,)))
+        new = entries(first, 2, term=2)
+        assert isinstance(engine.commit({LOG: Append(entries=new, replace_from=first)}, sync=False)[LOG], Durable)
+        base = engine.collect(LOG, first + 1).index
+        harness.crash(engine, survival)
+        engine = harness.open()
+        state = engine.logs()[LOG]
+        assert state.damage is None, state.damage
+        replaced = [[*old[: first - 1], *new[:count]] for count in (1, 2)]
+        held = (
+            engine.read(LOG, state.base.index + 1, state.last.index + 1, READ_BYTES) if state.last > state.base else []
+        )
+        assert state.base.index in (0, base)
+        assert held in [one[state.base.index :] for one in (list(old), *replaced)]
+        engine.close()
 
     def test_a_snapshot_stays_readable_while_its_entries_are_collected(self, harness: VirtualHarness) -> None:
         needs(harness, "snapshot")
