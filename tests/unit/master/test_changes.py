@@ -16,7 +16,6 @@ from stelae.protocol.master_messages import (
     AlterTable,
     CatalogReadRequest,
     ChangeReply,
-    CreateTable,
     DeleteTable,
     DropColumn,
     DropRange,
@@ -341,23 +340,6 @@ def test_a_table_can_be_renamed_and_its_old_name_taken_at_once(company: Company)
     company.ask(create(), 10)
     assert isinstance(told(company.commit())[0], ChangeReply)
     assert set(company.core.catalog.names) == {"readings", "other"}
-
-
-def test_ranges_come_and_go_with_their_tablets_in_one_batch(company: Company) -> None:
-    ranges = (KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
-    spread = PartitionSchema((), (1,), ranges).to_bytes()
-    company.create_running(CreateTable(name="readings", schema=SCHEMA.to_bytes(), partition_schema=spread))
-    before = [place.tablet_id for place in describe(company).tablets]
-    effects = company.ask(
-        AlterTable(table="readings", steps=(DropRange(range=ranges[0]), AddRange(range=KeyRange(b"b", b"c")))), 2
-    )
-    (batch,) = [e.batch for e in only(effects, Replicate)]
-    assert sorted(r.key.kind for r in batch.puts) == ["request", "table", "tablet", "tablet"]
-    deleted = sent(company.commit(), DeleteReplica)
-    assert {action.tablet_id for action in deleted} == {before[0]}
-    after = describe(company)
-    assert [p.partition.range.lower for p in after.tablets] == [b"b", b"c"]
-    assert after.tablets[1].tablet_id == before[1]
 
 
 # -- delete, recall ----------------------------------------------------------------------------------

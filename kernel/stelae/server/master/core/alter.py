@@ -51,6 +51,7 @@ class Altered:
         self.next_column_id = table.next_column_id
         self.partitioning = table.partitioning
         self.replicas = table.replication_factor
+        self.dropped: set[KeyRange] = set()  #: The ranges that lose their rows, also if a later step adds them again.
 
     def take(self, change: AlterTable) -> None:
         """Make all steps.
@@ -73,7 +74,7 @@ class Altered:
     @property
     def ranges_changed(self) -> bool:
         """Whether tablets are added or removed."""
-        return self.partitioning != self._table.partitioning
+        return bool(self.dropped) or self.partitioning != self._table.partitioning
 
     def schema(self) -> Schema:
         """The schema after the steps. It has the next version if the steps changed it."""
@@ -137,6 +138,8 @@ class Altered:
         if not left:
             raise BadChange(f"the last range of table {self.name!r} cannot be dropped: delete the table")
         self._set_ranges(left)
+        if dropped in self._table.partitioning.ranges:
+            self.dropped.add(dropped)
 
     def _set_ranges(self, ranges: tuple[KeyRange, ...]) -> None:
         before = self.partitioning
@@ -147,13 +150,15 @@ class Altered:
 def split_tablets(
     altered: Altered, tablets: list[TabletRecord], schema: Schema, context: Context
 ) -> tuple[list[TabletRecord], list[int]]:
-    """Return the tablets whose partition was removed, and the numbers of the partitions without a tablet."""
+    """Return the tablets whose partition was removed, and the numbers of the partitions without a tablet.
+
+    The tablets of a range that was dropped and added again are removed: the range begins empty."""
     partitions = partitions_of(schema, altered.partitioning)
     count, limit = len(partitions), context.settings.tablets_per_table_max
     if count > limit:
         raise BadChange(f"{count} tablets; a table has at most {limit} (tablets_per_table_max)")
-    kept = {tablet.partition for tablet in tablets}
-    wanted = set(partitions)
+    wanted = {one for one in partitions if one.range not in altered.dropped}
+    kept = {tablet.partition for tablet in tablets} & wanted
     gone = [tablet for tablet in tablets if tablet.partition not in wanted]
     return gone, [place for place, partition in enumerate(partitions) if partition not in kept]
 
