@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
+from stelae.server.master.core.servers import Servers
+from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver.reporting import CHANGES_MAX, Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from tests.unit.master.company import ME, OTHER, SERVERS
@@ -50,6 +52,21 @@ def test_every_master_gets_a_sign_of_life_and_who_does_not_lead_no_report() -> N
 def test_sequences_to_one_master_rise() -> None:
     one = reporter()
     assert [beats(one)[ME].sequence for _ in range(3)] == [1, 2, 3]
+
+
+def test_sequences_to_a_master_that_was_removed_and_added_again_go_on_rising() -> None:
+    """It had kept running, and took each heartbeat that was counted from 1 again for one that was overtaken: no report
+    was taken for as many heartbeats as it had got before."""
+    one, there = reporter(), Servers(MasterSettings(), 0)
+    for _ in range(3):
+        there.heard(beats(one)[OTHER], 0)
+    one.masters_changed([ME])
+    one.masters_changed([ME, OTHER])
+    led(one, 3, by=OTHER)
+    heartbeat = beats(one)[OTHER]
+    assert heartbeat.sequence == 4 and there.heard(heartbeat, 1)
+    assert heartbeat.report is not None and heartbeat.report.full
+    assert not there.take(SERVERS[0], heartbeat.report).wants_full
 
 
 def test_a_new_leader_gets_everything_at_once_and_again_until_it_has_it() -> None:

@@ -33,7 +33,6 @@ class _Master:
     """The state of one master, as its replies show it."""
 
     def __init__(self) -> None:
-        self.sequence = 0  #: Sequence number of the last heartbeat to it.
         self.term = 0  #: Term of its leadership; 0: it is not known to lead.
         self.wants_full = True  #: Whether the next report must be full.
         self.acknowledged = 0  #: The version that it has acknowledged in this leadership.
@@ -51,6 +50,7 @@ class Reporter:
         self._incarnation = incarnation
         self._masters = {master: _Master() for master in masters}
         self._masters_config: OpId | None = None
+        self._sequence = 0  #: Of the last heartbeats: those of one round have the same.
         self._version = 0
         self._replicas: dict[TabletId, ReplicaStatus] = {}
         self._changed: dict[TabletId, int] = {}  #: Version of each replica's last change, ascending.
@@ -73,12 +73,14 @@ class Reporter:
     def masters_changed(self, masters: Iterable[NodeId], config_id: OpId | None = None) -> None:
         """Replace the list of masters. The state of masters that stay in the list is kept.
 
+        The sequence goes on for one that returns: if it has kept running, it remembers the last one that it got.
         ``config_id`` is the op id of the config that lists them, or ``None`` without one. Heartbeats have it."""
         self._masters_config = config_id
         self._masters = {master: self._masters.get(master) or _Master() for master in masters}
 
     def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
         """Return the next heartbeat to each master; called once in each report interval."""
+        self._sequence += 1
         return [(name, self._heartbeat(master, facts)) for name, master in self._masters.items()]
 
     def replied(self, master: NodeId, reply: HeartbeatReply) -> bool:
@@ -96,11 +98,10 @@ class Reporter:
         return reply.wants_full
 
     def _heartbeat(self, master: _Master, facts: ServerFacts) -> Heartbeat:
-        master.sequence += 1
         return Heartbeat(
             node_id=self._node_id,
             incarnation=self._incarnation,
-            sequence=master.sequence,
+            sequence=self._sequence,
             address=facts.address,
             location=facts.location,
             free_bytes=facts.free_bytes,
