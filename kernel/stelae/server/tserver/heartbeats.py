@@ -8,6 +8,8 @@ import re
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import decode, encode
@@ -20,7 +22,7 @@ from stelae.server.tserver.replica_changes import ReplicaChanges
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.server.tserver.settings import TabletServerSettings
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, TooLarge
 from stelae.spi.ids import NodeId
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,10 @@ LOOK_US = 50_000
 CALL_MS = 2_000
 """Deadline of one heartbeat. The next heartbeat does not wait for the answer."""
 
+FULL_REPORT_MS = 30_000
+"""Deadline of a heartbeat with a full report, and the pause after one that cannot be sent. A new leader gets the full
+reports of all servers at once, and may need longer for them than heartbeats are apart."""
+
 _NUMBERS = re.compile(r"\d+")
 
 _OTHER_CLUSTER = re.compile(r"of cluster '.*'; this is '")
@@ -41,6 +47,10 @@ _OTHER_CLUSTER = re.compile(r"of cluster '.*'; this is '")
 
 WRONG_CLUSTER_STEP = "; correct [cluster] id, or the addresses in [masters], of this node's file"
 """The next step for a server that is refused by masters of another cluster."""
+
+
+TOO_LARGE_STEP = "raise [wire] frame_bytes_max on all nodes, or have fewer replicas on this node"
+"""The next step for a server whose report is too large. The masters hear that it lives, and not what it has."""
 
 
 class HeartbeatSender:
@@ -58,6 +68,8 @@ class HeartbeatSender:
         self._load = load
         self._timer: Timer | None = None
         self._due_us = 0
+        self._full_due_us: dict[NodeId, int] = {}  #: Until when a master gets no other full report.
+        self._too_large = ""  #: Why a report could not be sent, as last logged.
         self._failures: dict[NodeId, str] = {}  #: Masters whose last heartbeat failed, with the reason in the log.
         self._settings = node.config.extra.get("tserver") or TabletServerSettings()
         self._list = MasterList(node, self._masters_changed)
@@ -114,13 +126,40 @@ class HeartbeatSender:
         )
 
     def _send(self, reporter: Reporter, master: NodeId, heartbeat: Heartbeat) -> None:
+        """Send a heartbeat. A full report is left out while another one to the same master is on its way."""
+        now_us, report = self._node.turns.now_us(), heartbeat.report
+        full = report is not None and report.full
+        if full and now_us < self._full_due_us.get(master, 0):
+            full, heartbeat = False, msgspec.structs.replace(heartbeat, report=None)
+        if full:
+            self._full_due_us[master] = now_us + FULL_REPORT_MS * 1000
+        call = self._call(master, heartbeat, FULL_REPORT_MS if full else CALL_MS)
+        if call is None:  # The pause after a full report goes on, so it is not encoded in vain with each look.
+            full, heartbeat = False, msgspec.structs.replace(heartbeat, report=None)
+            call = self._call(master, heartbeat, CALL_MS)
+        if call is not None:
+            self._count(heartbeat)
+            call.add_done_callback(partial(self._answered, reporter, master, full))
+
+    def _call(self, master: NodeId, heartbeat: Heartbeat, deadline_ms: int) -> asyncio.Future[Any] | None:
+        """Send a heartbeat, or return ``None`` if it does not fit one message. The reason is logged once."""
+        try:
+            return self._node.messenger.call(master, HEARTBEAT, [encode(heartbeat)], deadline_ms=deadline_ms)
+        except TooLarge as error:
+            if (reason := _NUMBERS.sub("#", str(error))) != self._too_large:
+                self._too_large = reason
+                where = self._list.addresses.get(master, master)
+                log.warning("report does not fit one message master=%s: %s; %s", where, error, TOO_LARGE_STEP)
+            return None
+
+    def _count(self, heartbeat: Heartbeat) -> None:
         self._node.metrics.count("heartbeats_sent")
         if heartbeat.report is not None:
             self._node.metrics.count("reports_sent_full" if heartbeat.report.full else "reports_sent_incremental")
-        call = self._node.messenger.call(master, HEARTBEAT, [encode(heartbeat)], deadline_ms=CALL_MS)
-        call.add_done_callback(partial(self._answered, reporter, master))
 
-    def _answered(self, reporter: Reporter, master: NodeId, answer: asyncio.Future[Any]) -> None:
+    def _answered(self, reporter: Reporter, master: NodeId, full: bool, answer: asyncio.Future[Any]) -> None:
+        if full:
+            self._full_due_us.pop(master, None)
         if answer.cancelled() or (failure := answer.exception()) is not None:
             self._node.metrics.count("heartbeats_failed")
             if not answer.cancelled():
@@ -134,7 +173,7 @@ class HeartbeatSender:
             log.warning("heartbeat reply is not readable master=%s: %s", master, error)
             return
         self._list.answered(master, reply)
-        if reporter.replied(master, reply):
+        if reporter.replied(master, reply) and master not in self._full_due_us:
             self._due_us = 0
 
     def _log_failure(self, master: NodeId, failure: BaseException | None) -> None:
