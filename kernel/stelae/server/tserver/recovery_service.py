@@ -28,7 +28,7 @@ from stelae.server.tserver.stopped_replicas import has_stopped, leads
 from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.consensus import RECOVERS
 from stelae.spi.errors import StelaeError, Unsupported
-from stelae.spi.ids import node_id
+from stelae.spi.ids import TabletId, node_id
 from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
 from stelae.wire.requests import Request
@@ -37,6 +37,9 @@ FAILED = "FAILED"
 
 FACTS_MAX = 1_000
 """The most tablets of one answer to a ``CatalogFactsRequest``."""
+
+FACTS_BYTES_MAX = 4 << 20
+"""Schemas and other bytes of one answer, after which it takes no more tablets: a schema may have megabytes."""
 
 
 class RecoveryService:
@@ -93,15 +96,20 @@ class RecoveryService:
 
     def _catalog_facts(self, request: Request) -> None:
         after = decode(only_frame(request), CatalogFactsRequest).after or ""
-        replicas, failed = self._node.replicas, self._node.failed_tablets
-        left = sorted(name for name in {*replicas, *failed} if name > after)
-        told = tuple(
-            tablet_facts(replicas[name])
-            if name in replicas and name not in failed
-            else TabletFacts(tablet_id=name, failure=failed.get(name, ""))
-            for name in left[:FACTS_MAX]
-        )
-        request.reply([encode(CatalogFactsReply(told, len(left) > FACTS_MAX))])
+        left = sorted(name for name in {*self._node.replicas, *self._node.failed_tablets} if name > after)
+        told: list[TabletFacts] = []
+        size_bytes = 0
+        for name in left[:FACTS_MAX]:
+            told.append(facts := self._facts_of(name))
+            size_bytes += len(facts.schema) + len(facts.scheme) + len(facts.failure)
+            if size_bytes >= FACTS_BYTES_MAX:
+                break
+        request.reply([encode(CatalogFactsReply(tuple(told), len(left) > len(told)))])
+
+    def _facts_of(self, name: TabletId) -> TabletFacts:
+        if (failure := self._node.failed_tablets.get(name)) is not None:
+            return TabletFacts(tablet_id=name, failure=failure)
+        return tablet_facts(self._node.replicas[name])
 
     def _check_engine(self) -> None:
         chosen = self._node.config.consensus
