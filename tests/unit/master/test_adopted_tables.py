@@ -83,10 +83,13 @@ def test_a_partition_without_a_tablet_gets_an_empty_one_if_that_is_wished(compan
 
 
 TWICE = tuple(msgspec.structs.replace(one, partition=Partition((0,))) for one in ADOPT.tablets)
+SAME = tuple(msgspec.structs.replace(one, tablet_id=TABLETS[0]) for one in ADOPT.tablets)
+"""One tablet with two partitions: only one of them was put on record. Every master that described the table ended."""
 STRANGE = AdoptedTablet(tablet_id=TabletId("c" * 32), partition=Partition((7,)), config=CONFIG)
 NO_MEMBERS = TabletConfig(op_id=OpId(1, 1), members=())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two tablets": ({"tablets": TWICE}, "the same partition as another one"),
+    "one tablet twice": ({"tablets": SAME}, f"tablet {TABLETS[0]} occurs twice"),
     "no such partition": ({"tablets": (*ADOPT.tablets, STRANGE)}, "a partition that its table does not have"),
     "no members": (
         {"tablets": tuple(msgspec.structs.replace(one, config=NO_MEMBERS) for one in ADOPT.tablets)},

@@ -32,8 +32,8 @@ from stelae.spi.schema import Schema
 def adopt(catalog: Catalog, change: AdoptTable, context: Context) -> Mutation:
     """Return the mutation that adds a table with tablets that exist.
 
-    Raises ``BadChange`` if the catalog knows the table or a tablet of it, or if the tablets do not fit the
-    partitions; ``TableExists`` if another table has the name."""
+    Raises ``BadChange`` if the catalog knows the table or a tablet of it, or if the tablets are not distinct or do not
+    fit the partitions; ``TableExists`` if another table has the name."""
     check_name(catalog, change.name)
     _check_unknown(catalog, change)
     schema, applied, scheme = _read(change, context)
@@ -74,7 +74,10 @@ def _tablet(change: AdoptTable, one: AdoptedTablet, version: int, context: Conte
 def _check_unknown(catalog: Catalog, change: AdoptTable) -> None:
     if (known := catalog.tables.get(change.table_id)) is not None:
         raise BadChange(f"table id {change.table_id} is in the catalog already: {known.name!r}, {known.state}")
+    times = Counter(one.tablet_id for one in change.tablets)
     for one in change.tablets:
+        if times[one.tablet_id] > 1:
+            raise BadChange(f"tablet {one.tablet_id} occurs twice in the request; a tablet has one partition")
         if (tablet := catalog.tablets.get(tablet_id(one.tablet_id))) is not None:
             raise BadChange(f"tablet {one.tablet_id} is in the catalog already, of table {tablet.table_id}")
         if not one.config.members:
