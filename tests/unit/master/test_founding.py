@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stelae.protocol.master_messages import ListTables
 from stelae.server.master.core.cluster_bootstrap import COMPARE_US
 from stelae.server.master.core.events import CompareMasters, Refuse, Replicate, Reply
 from tests.unit.master.company import SERVERS, Company, create, full, only
@@ -53,3 +54,16 @@ def test_a_follower_asks_nobody_and_sends_clients_on() -> None:
     company.masters_object = None
     effects = company.follow(1) + company.ask(create())
     assert not only(effects, CompareMasters) and [e.code for e in only(effects, Refuse)] == ["NOT_LEADER"]
+
+
+def test_a_read_before_the_cluster_begins_is_told_what_it_waits_for() -> None:
+    """It was sent on to the leader, which was this master. Nothing said that another master had not answered yet."""
+    company = Company()
+    company.masters_object = OTHER_LIST
+    company.lead(1)
+    for staleness_ms in (0, 1000):
+        (refused,) = only(company.read(ListTables(), staleness_ms), Refuse)
+        assert refused.code == "UNAVAILABLE" and refused.retryable and refused.leader is None
+        assert OTHER_LIST in refused.detail and "has not begun" in refused.detail
+    company.follow(2)
+    assert [e.code for e in only(company.read(ListTables()), Refuse)] == ["NOT_LEADER"]

@@ -41,6 +41,6 @@ class ClusterBootstrap:
         self.obstacle = event.obstacle
 
     def refusal(self, token: int) -> Refuse:
-        """Return the error of a change that arrives before the cluster has begun."""
+        """Return the error of a change or a read that arrives before the cluster has begun."""
         error = Unavailable(f"the cluster has not begun: {self.obstacle}")
         return Refuse(token=token, code=error.code, detail=str(error), retryable=True)

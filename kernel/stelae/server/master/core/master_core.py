@@ -237,7 +237,7 @@ class MasterCore:
             case ChangeAsked():
                 self._ask(event)
             case ReadAsked():
-                self._effects += self._reading.ask(event, self._view(), self._serving, self._leader)
+                self._ask_question(event)
             case Confirmed():
                 self._effects += self._reading.confirmed(event, self._view(), self._serving, self._leader)
             case CaughtUp():
@@ -293,6 +293,12 @@ class MasterCore:
             self._effects.append(refuse)
         else:
             self._effects += self._changing.ask(event, self._view(), leadership)
+
+    def _ask_question(self, event: ReadAsked) -> None:
+        if self._awaits_masters:
+            self._effects.append(self._founding.refusal(event.token))
+        else:
+            self._effects += self._reading.ask(event, self._view(), self._serving, self._leader)
 
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """Note that the server lives. The leader also takes the report."""
