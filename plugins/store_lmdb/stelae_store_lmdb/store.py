@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.rows.defaults import Defaults
 from stelae.rows.operations import row_numbers_of
-from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
+from stelae.spi.errors import CallerError, Corrupt, Full, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload
 from stelae.spi.rows import RowBatch
@@ -173,7 +173,8 @@ class LmdbStore(TabletStore):
         if applied == self._environment.flushed:
             return None
         transactions = self._move_to_environment()
-        self._environment.compact(self._compaction_limit(), self._floor, 1 + transactions)
+        with suppress(Full):  # The rows are durable, so the flush need not fail. Later calls compact.
+            self._environment.compact(self._compaction_limit(), self._floor, 1 + transactions)
         return self._environment.propose(applied, schema, self._schemas, stamp, self._floor)
 
     def compact(self) -> Edit | None:

@@ -126,6 +126,43 @@ def test_compaction_frees_a_full_disk(replica: LmdbReplica) -> None:
     assert len(replica.rows()) == 100
 
 
+def nearly_full(root: Path) -> LmdbReplica:
+    """A replica whose disk has no space for all removals of one list, beside rows that are not flushed."""
+
+    def wide() -> LmdbStoreConfig:
+        return LmdbStoreConfig(map_bytes=1 << 26, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
+
+    replica = LmdbHarness(LmdbStore, wide, root=str(root)).replica()
+    for value in "xy":
+        replica.write(upsert(*((n, value * 1000, n) for n in range(1000))))
+        replica.flush()
+    replica.files.limit(replica.data.stat().st_size)
+    with pytest.raises(Full):
+        for turn in range(10, 100):
+            replica.insert(*((n, "z" * 1000, n) for n in range(100 * turn, 100 * turn + 100)))
+            replica.flush()
+    replica.files.limit(replica.data.stat().st_size + (5 << 17))
+    replica.store.set_history_floor(10 * len(replica.log))
+    return replica
+
+
+def test_a_flush_whose_compaction_finds_no_space_is_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows were durable and no longer in memory, but the flush failed: no superblock named them, and the log grew
+    on the full disk."""
+
+    def no_space(*_: object) -> bool:
+        raise Full("no space to remove versions", path="data.mdb")
+
+    replica = nearly_full(tmp_path)
+    monkeypatch.setattr("stelae_store_lmdb.store_environment.compact_list", no_space)
+    replica.flush()
+    assert replica.flushed == replica.log[-1].op_id
+    expected = replica.rows()
+    with checks_here():
+        replica.crash()
+    assert replica.rows() == expected
+
+
 def test_freed_pages_are_used_again(replica: LmdbReplica) -> None:
     used = []
     for turn in range(30):
