@@ -6,15 +6,21 @@ environment records the floor of the compaction. So no restart with an older sup
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
+from stelae.spi.errors import Full
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import (
     HEADER_KEY,
     HIDING,
     Header,
+    HidingKeys,
+    checksummed_value,
     decode_hiding,
     encode_header,
+    encode_list,
     split_hiding_key,
     verified_contents,
 )
@@ -26,7 +32,7 @@ _REMOVAL_BYTES = 256  #: Bytes that the removal of a version may copy besides pa
 
 
 def compact_list(env: Environment, committed: int, flushed_index: int, limit: int, floor: int) -> bool:
-    """Process one list of keys. Returns false if no list is due.
+    """Process one list of keys, or as many of its first keys as there is space for. Returns false if no list is due.
 
     Args:
         env: the environment.
@@ -34,6 +40,8 @@ def compact_list(env: Environment, committed: int, flushed_index: int, limit: in
         flushed_index: the index up to which that edit covers the log.
         limit: no view below this timestamp is open, and none will be opened.
         floor: the history floor, for the header.
+
+    ``Full``: there is no space to remove the versions of a single row.
     """
     with env.read() as txn:
         found = _due(txn, committed, limit, env.path)
@@ -41,17 +49,40 @@ def compact_list(env: Environment, committed: int, flushed_index: int, limit: in
             return False
         at, keys = found
         tree = RowTree(txn, env.path)
-        removable = [(key, *age) for key in keys for age in superseded(tree.ages(key), limit, flushed_index)]
-    env.make_room(_REMOVAL_BYTES * len(removable), len(removable), removing=True)
+        removable = [[(key, *age) for age in superseded(tree.ages(key), limit, flushed_index)] for key in keys]
+    count = len(keys)
+    while True:
+        try:
+            _remove(env, committed, floor, [*chain.from_iterable(removable[:count])], at, keys[count:])
+            return True
+        except Full:
+            # Fewer keys copy fewer pages. The pages that they free serve the keys that follow.
+            if count <= 1:
+                raise
+            count //= 2
+
+
+def _remove(
+    env: Environment,
+    committed: int,
+    floor: int,
+    versions: Sequence[tuple[bytes, int, int]],
+    at: bytes,
+    rest: tuple[bytes, ...],
+) -> None:
+    """Remove versions in one transaction. The list at the key ``at`` keeps the keys ``rest``; without any, it goes."""
+    env.make_room(_REMOVAL_BYTES * len(versions), len(versions), removing=True)
     with env.write() as txn:
         header = read_header(txn, env.path)
         txn.put(HEADER_KEY, encode_header(Header(header.flush, header.next_node, max(header.floor, floor))))
         remove_lists(txn, committed)
         tree = RowTree(txn, env.path)
-        for key, timestamp, index in removable:
+        for key, timestamp, index in versions:
             tree.remove(key, timestamp, index)
-        txn.delete(at)
-    return True
+        if rest:
+            txn.put(at, checksummed_value(at, encode_list(HidingKeys(rest))))
+        else:
+            txn.delete(at)
 
 
 def superseded(ages: list[tuple[int, int, bool]], limit: int, flushed_index: int) -> list[tuple[int, int]]:

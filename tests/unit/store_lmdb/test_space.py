@@ -163,6 +163,18 @@ def test_a_flush_whose_compaction_finds_no_space_is_a_flush(tmp_path: Path, monk
     assert replica.rows() == expected
 
 
+def test_compaction_removes_few_versions_where_there_is_no_space_to_remove_all(tmp_path: Path) -> None:
+    """A list has a thousand keys, each perhaps on a page of its own. The reserve has fewer pages than that."""
+    replica = nearly_full(tmp_path)
+    replica.flush()
+    expected = replica.rows()
+    for _ in range(100):
+        replica.compact(1)
+    with env_of(replica).read() as txn:
+        assert sum(bytes(key)[:1] == b"\x03" for key, _ in txn.cursor()) == len(expected)
+    assert replica.rows() == expected
+
+
 def test_freed_pages_are_used_again(replica: LmdbReplica) -> None:
     used = []
     for turn in range(30):
