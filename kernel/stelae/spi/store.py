@@ -289,7 +289,9 @@ class TabletStore(Engine):
     @property
     @abstractmethod
     def history_floor(self) -> int:
-        """The hybrid timestamp below which reads are refused; 0: none was set. An edit keeps it. Must not block."""
+        """The hybrid timestamp below which reads are refused; 0: none was set. An edit keeps it. Must not block.
+
+        An engine that cannot keep all versions of a key may raise it by itself, before it drops any."""
 
     @abstractmethod
     def set_history_floor(self, timestamp: int) -> None:

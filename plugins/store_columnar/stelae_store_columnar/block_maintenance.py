@@ -18,6 +18,7 @@ from stelae_store_columnar.block import BlockReader, ColumnarBlock
 from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_merging import BlockMerger, whole_versions
 from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.history_floor import HistoryFloor
 from stelae_store_columnar.levels import Levels, LiveBlock
 from stelae_store_columnar.manifest import ColumnarManifest, ManifestBlock, decode_manifest, encode_manifest
 from stelae_store_columnar.memtable import ColumnarMemtable
@@ -56,25 +57,25 @@ class BlockMaintenance:
         )
         return Levels(level1, level0)
 
-    def flushed(self, state: ColumnarState, floor: int) -> Levels:
+    def flushed(self, state: ColumnarState, history: HistoryFloor) -> Levels:
         """Write the memtable to blocks, and merge if too many blocks overlap. Returns the new levels.
 
         A merge that finds no space, or that cannot read, is left to later calls. After any other error, the blocks that
         were written are removed."""
         before = frozenset(self._blocks)
         try:
-            return self._merged(self._merger.flushed(state, floor) if state.chunks else state.levels, state, floor)
+            return self._merged(self._merger.flushed(state, history) if state.chunks else state.levels, state, history)
         except BaseException:
             self._remove_blocks_except(before)
             raise
 
-    def _merged(self, levels: Levels, state: ColumnarState, floor: int) -> Levels:
+    def _merged(self, levels: Levels, state: ColumnarState, history: HistoryFloor) -> Levels:
         """Do the merge steps that a flush must do itself. Returns the levels after the last step that succeeded."""
         for _ in range(self._merger.merge_steps_due(levels)):
-            if not self._merger.has_round(levels, floor):
+            if not self._merger.has_round(levels, history):
                 break
             try:
-                levels = self._merger.merge_step(replace(state, levels=levels, chunks=()), floor)
+                levels = self._merger.merge_step(replace(state, levels=levels, chunks=()), history)
             except StorageError as error:
                 # The rows are in blocks, so the flush need not fail. After it, the blocks that the earlier steps have
                 # replaced are removed, which makes space. The next merge tries to read again (ADR 56).
@@ -90,26 +91,28 @@ class BlockMaintenance:
             with suppress(StorageError, OSError):  # What cannot be removed now is removed when the store is opened.
                 self._directory.remove(self._directory.names_of(number))
 
-    def compact(self, state: ColumnarState, floor: int) -> Levels | None:
+    def compact(self, state: ColumnarState, history: HistoryFloor) -> Levels | None:
         """Do one step of a merge, or of dropping superfluous versions. Returns the new levels; ``None``: nothing to do.
 
         New blocks have the columns of the schema at the last flush. A column that was dropped since then may be needed
         again: a restart begins at the last flush and serves before it has applied all entries after it."""
         state = replace(state, schema=self._schema, adapter=state.adapter.for_schema(self._schema))
-        if self._merger.has_round(state.levels, floor):
-            return self._merger.merge_step(state, floor)
-        live = self._merger.garbage(state.levels, floor)
+        if self._merger.has_round(state.levels, history):
+            return self._merger.merge_step(state, history)
+        live = self._merger.garbage(state.levels, history)
         if live is not None:
-            return self._merger.rewrite(state, live, floor)
+            return self._merger.rewrite(state, live, history)
         small_neighbours = self._merger.small_neighbours(state.levels)
-        return self._merger.merge_neighbours(state, small_neighbours, floor) if small_neighbours else None
+        return self._merger.merge_neighbours(state, small_neighbours, history) if small_neighbours else None
 
-    def without_garbage(self, memory: ColumnarMemtable, state: ColumnarState, floor: int) -> ColumnarMemtable:
+    def without_garbage(
+        self, memory: ColumnarMemtable, state: ColumnarState, history: HistoryFloor
+    ) -> ColumnarMemtable:
         """Return the memtable without the versions that no read at or above the floor can see."""
         resolver = state.resolver(state.schema.layout.ids)
-        steps = whole_versions(state, state.chunks, (None, None), self._step_size)
-        needed = [resolver.needed([versions], floor, not state.levels.blocks) for versions in steps]
-        return memory.without_garbage(combined(needed, resolver.types), floor)
+        steps = whole_versions(state, state.chunks, (None, None), self._step_size, history)
+        needed = [resolver.needed([versions], history.timestamp, not state.levels.blocks) for versions in steps]
+        return memory.without_garbage(combined(needed, resolver.types), history.timestamp)
 
     def note_flush(self, applied: OpId, schema: Schema) -> None:
         """Note that the entries up to ``applied`` are flushed, under the schema in force."""

@@ -45,6 +45,13 @@ class ColumnarConfig:
     garbage_percent_max: int = setting(
         20, unit="percent", low=1, high=100, reason="a block with more rows below the history floor is rewritten"
     )
+    key_history_bytes_max: int = setting(
+        256 << 20,
+        unit="bytes",
+        low=32 << 20,
+        high=1 << 30,
+        reason="versions of one key; with more, the history of the tablet is shortened: they are read as a whole",
+    )
     cache_bytes: int = setting(
         32 << 20, unit="bytes", low=0, high=1 << 40, reason="decoded columns that are kept for point reads and updates"
     )

@@ -143,6 +143,10 @@ class RowGroupSlice(SourceSlice):
         return self.row_group.index.size_bytes / self.row_group.index.rows
 
     @property
+    def size_bytes(self) -> int:
+        return self.row_group.index.size_bytes
+
+    @property
     def bounds(self) -> tuple[Comparable, Comparable]:
         return self.row_group.first, self.row_group.index.last
 

@@ -128,6 +128,10 @@ class ChunkSlice(SourceSlice):
         return self._chunk.row_bytes
 
     @property
+    def size_bytes(self) -> int:
+        return int(self._chunk.row_bytes * (self._end - self._start))
+
+    @property
     def bounds(self) -> tuple[Comparable, Comparable]:
         return self._chunk.key_at(self._start), self._chunk.key_at(self._end - 1)
 

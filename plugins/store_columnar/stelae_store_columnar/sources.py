@@ -55,6 +55,11 @@ class SourceSlice(ABC):
 
     @property
     @abstractmethod
+    def size_bytes(self) -> int:
+        """Upper bound of the approximate bytes that a read returns."""
+
+    @property
+    @abstractmethod
     def bounds(self) -> tuple[Comparable, Comparable]:
         """A key at or below the first version, and one at or above the last."""
 

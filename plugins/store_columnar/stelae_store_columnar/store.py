@@ -37,6 +37,7 @@ from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.cursor import ColumnarCursor
 from stelae_store_columnar.decoded_cache import DecodedCache
 from stelae_store_columnar.diff_export import changes, export_versions, import_rows
+from stelae_store_columnar.history_floor import HistoryFloor
 from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.manifest import ColumnarManifest, decode_manifest, known_schemas
@@ -79,7 +80,7 @@ class ColumnarStore(TabletStore):
         self._directory = BlockDirectory(files, directory, manifest.next_number)
         self._upkeep = BlockMaintenance(self._directory, self._reader, config, schema)
         self._memory = ColumnarMemtable()
-        self._floor = manifest.floor
+        self._history = HistoryFloor(manifest.floor, config.key_history_bytes_max, directory)
         self._failed = ""
         self._closed = False
         self._schema_guessed = not manifest.schema_version
@@ -164,7 +165,7 @@ class ColumnarStore(TabletStore):
     def flush(self) -> Edit | None:
         self._refuse_failed()
         state = self._state
-        levels = self._upkeep.flushed(state, self._floor)
+        levels = self._upkeep.flushed(state, self._history)
         self._memory = ColumnarMemtable()
         self._publish(levels=levels)
         self._upkeep.note_flush(state.applied, state.schema)
@@ -175,7 +176,7 @@ class ColumnarStore(TabletStore):
         self._refuse_failed()
         self._drop_memory_garbage()
         state = self._state
-        levels = self._upkeep.compact(state, self._floor)
+        levels = self._upkeep.compact(state, self._history)
         if levels is None:
             return None
         self._publish(levels=levels)
@@ -187,10 +188,10 @@ class ColumnarStore(TabletStore):
 
     @property
     def history_floor(self) -> int:
-        return self._floor
+        return self._history.timestamp
 
     def set_history_floor(self, timestamp: int) -> None:
-        self._floor = max(self._floor, timestamp)
+        self._history.raise_to(timestamp)
 
     def checksum(self, at: int | None = None) -> str:
         total = LogicalChecksum()
@@ -212,7 +213,7 @@ class ColumnarStore(TabletStore):
         return ColumnarSnapshot(self._files, self._directory, edit, blocks)
 
     def export(self) -> Iterator[VersionedRows]:
-        return export_versions(self._view(None), self._floor)
+        return export_versions(self._view(None), self._history.timestamp)
 
     def import_(self, pieces: Iterator[VersionedRows], applied: OpId) -> None:
         state = self._state
@@ -223,7 +224,7 @@ class ColumnarStore(TabletStore):
             stamp = import_rows(self._memory, self._order, self._schemas, piece, stamp)
             if self._memory.size_bytes >= IMPORT_BYTES:
                 self._publish()
-                levels = self._upkeep.flushed(self._state, self._floor)
+                levels = self._upkeep.flushed(self._state, self._history)
                 self._memory = ColumnarMemtable()
                 self._publish(levels=levels)
         self._schema_guessed = False
@@ -317,14 +318,14 @@ class ColumnarStore(TabletStore):
             raise Unavailable(f"the store in {self._path} is closed")
 
     def _refuse_below_floor(self, timestamp: int) -> None:
-        if timestamp < self._floor:
-            raise TooOld(self._floor)
+        if timestamp < self._history.timestamp:
+            raise TooOld(self._history.timestamp)
 
     def _drop_memory_garbage(self) -> None:
         """Drop the versions below the floor from memory once they are half of all versions in it."""
         memory = self._memory
-        if 0 < len(memory) <= 2 * memory.garbage(self._floor):
-            self._memory = self._upkeep.without_garbage(memory, self._state, self._floor)
+        if 0 < len(memory) <= 2 * memory.garbage(self._history.timestamp):
+            self._memory = self._upkeep.without_garbage(memory, self._state, self._history)
             self._publish()
 
     def _refuse_failed(self) -> None:
@@ -333,7 +334,7 @@ class ColumnarStore(TabletStore):
 
     def _propose(self) -> Edit | None:
         state = self._state
-        return self._upkeep.propose(state.levels, self._schemas, state.stamp, self._floor)
+        return self._upkeep.propose(state.levels, self._schemas, state.stamp, self._history.timestamp)
 
 
 def _return_free_memory() -> None:

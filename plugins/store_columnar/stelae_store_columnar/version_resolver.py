@@ -79,6 +79,15 @@ class VersionResolver:
             mask = pc.and_not(mask, pc.and_(_in_order(whole.deleted, order), pc.less_equal(stamps, _stamp(floor))))
         return self._picked(whole, order, mask)
 
+    def newest(self, part: RowVersions, at: int | None) -> RowVersions:
+        """Return the newest version of each key of a sorted part as of a time, deletions too.
+
+        Partial versions cannot do without the versions before them."""
+        assert part.partial is None
+        if at is not None:
+            part = part.take(pc.indices_nonzero(pc.less_equal(part.stamps, _stamp(at))))
+        return part.take(pc.indices_nonzero(pc.invert(same_as_next(part.keys))))
+
     def history(self, parts: Sequence[RowVersions]) -> RowVersions:
         """Return all versions, by key and then in log order."""
         whole, order = self._ordered(parts)

@@ -19,6 +19,9 @@ from stelae_store_columnar.sources import KeyInterval, SourceSlice, StepSize, Ve
 from stelae_store_columnar.state import ColumnarState
 
 _AHEAD_ROWS = 1 << 16  #: Most rows of neighbouring row groups that are decoded in one call.
+LARGE_STEP_BYTES = 256 << 20
+"""Above this, the versions of each source are reduced to the newest ones before all are put together. A step has so
+many bytes only if a key has many versions. All of them together may exceed what an array of Arrow can hold."""
 _AHEAD_BYTES = 2 * BATCH_BYTES_MAX  #: Most bytes of them, once decoded.
 
 
@@ -70,7 +73,10 @@ class ColumnarView:
         apart = self._disjoint(slices)
         found = [source_slice.read(layout.ids, use_cache=use_cache) for source_slice in apart or slices]
         if not apart:
-            found = [self.state.resolver(layout.ids).visible(found, self.at)]
+            resolver = self.state.resolver(layout.ids)
+            if sum(source_slice.size_bytes for source_slice in slices) > LARGE_STEP_BYTES:
+                found = [part if part.partial is not None else resolver.newest(part, self.at) for part in found]
+            found = [resolver.visible(found, self.at)]
         return [self.state.adapter.batch(layout, versions) for versions in found]
 
     def _disjoint(self, slices: Sequence[SourceSlice]) -> list[SourceSlice]:
