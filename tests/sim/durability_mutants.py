@@ -44,7 +44,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae_consensus_raft.leadership_transfer:RaftTransfers.on_timeout_now",
         replacement=mutations.old_timeout_now_is_obeyed,
         invariant="stale_messages",
-        seed=32,
+        seed=19,
         seeds_max=8,
     ),
     Mutant(

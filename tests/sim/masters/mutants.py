@@ -241,7 +241,6 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.master:Master._look_at_replica",
         replacement=mutations.keep_the_catalog,
         invariant="liveness",
-        seed=61,
     ),
     Mutant(
         name="masters: a server follows an older list of masters after a newer one",

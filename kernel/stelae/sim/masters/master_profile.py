@@ -30,7 +30,7 @@ FAR_MS = 3_600_000
 SEGMENT_BYTES = 32_768
 COPYING_FLUSH_BYTES = 2_048
 COPYING_SEGMENT_BYTES = 4_096
-LAGGING_BYTES_MAX = 8_192
+LAGGING_BYTES_MAX = 1_024
 """In runs with copies the log of a leader soon ends above what a master that was away has."""
 
 CALL_MS_MAX = 4_000
