@@ -23,11 +23,4 @@ EPOCH_MUTANTS: tuple[Mutant, ...] = (
         invariant="epochs_only_rise",
         seeds_max=8,
     ),
-    Mutant(
-        name="epochs: a retry of an operation that is being applied is refused",
-        rule="durability 16, ADR 64",
-        target="stelae.host.writes:WritePath._take",
-        replacement=mutations.refuse_what_is_being_applied,
-        invariant="exactly_once",
-    ),
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from stelae.spi.write import Answer
 from tests.sim.mutations import Original
 
 
@@ -16,15 +15,3 @@ def admit_every_epoch(original: Original, self: Any, fence: Any, timestamp: int)
 
 def save_no_epochs(original: Original, self: Any) -> list[Any]:
     return []
-
-
-def refuse_what_is_being_applied(
-    original: Original, self: Any, request: Any, sequences: Any, digests: Any, pending: Any
-) -> None:
-    first = sequences.first_sequence
-    if len(digests) == 1 and self._results.answer(request.client_id, first, digests[0]) is None:
-        refusal = self._results.sources.refusal(sequences.fence)
-        if refusal is not None:
-            pending.decide([Answer(first, 1, refusal)])
-            return
-    original(self, request, sequences, digests, pending)
