@@ -111,7 +111,7 @@ def test_words_of_a_name_stay_apart_in_every_form_of_it() -> None:
         ("shared", "wal", "is already installed; choose a name other than lmdb, segmented, shared"),
         ("timeline", "store", "no template yet; kinds with a template: wal"),
         ("timeline", "consensus", "no template yet; kinds with a template: wal"),
-        ("timeline", "copy", "version 0 and may still change; kinds with a template: wal"),
+        ("timeline", "copy", "a conformance suite, but no template yet; kinds with a template: wal"),
         (
             "timeline",
             "policy",
