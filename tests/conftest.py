@@ -15,11 +15,17 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stelae.local.ports import VARIABLE
 from tests.at_length import AT_LENGTH, times
 from tests.drawing import draw_of_this_run, left_out, unit_of
+from tests.worker_ports import ports_of_worker
 
 for variable in ("COLUMNS", "LINES"):
     os.environ.pop(variable, None)
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ[VARIABLE] = ports_of_worker(os.environ["PYTEST_XDIST_WORKER"], count)
 
 settings.register_profile(
     "stelae",

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+
+from stelae.spi.errors import CallerError
+
+VARIABLE = "STELAE_LOCAL_PORTS"
+"""The environment variable with the range of ports to use, ``LOW-HIGH``: processes with their own never meet."""
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_240
@@ -22,10 +29,12 @@ def free_ports(count: int) -> list[int]:
     """Return ports that are free now. A node whose port is in use at its start ends with an error.
 
     The ports are below those that the system gives to outgoing connections. An outgoing connection could take a port
-    between this call and the start of the node, even the connection of a client that tries to reach that node.
+    between this call and the start of the node, even the connection of a client that tries to reach that node. So could
+    another process that calls this, unless ``STELAE_LOCAL_PORTS`` gives each its own range.
 
     Raises:
         OSError: there are not enough free ports.
+        CallerError: ``STELAE_LOCAL_PORTS`` is no range of ports.
     """
     candidates = _candidates()
     with ExitStack() as sockets:
@@ -47,6 +56,9 @@ def free_ports(count: int) -> list[int]:
 def _candidates() -> list[int]:
     """Return the ports to try, in random order. If the range of outgoing connections leaves no room, return zeros, for
     which the system chooses a port."""
+    if given := os.environ.get(VARIABLE):
+        low, high = _bounds(given)
+        return random.sample(range(low, high + 1), high + 1 - low)
     try:
         first = int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -54,3 +66,11 @@ def _candidates() -> list[int]:
     if first - _LOWEST < _ENOUGH:
         return [0] * _ENOUGH
     return random.sample(range(_LOWEST, first), first - _LOWEST)
+
+
+def _bounds(given: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", given)
+    low, high = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= low <= high <= 65_535:
+        raise CallerError(f"{VARIABLE}={given!r} is no range of ports; write it as LOW-HIGH, such as 20000-20999")
+    return low, high

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from stelae.local import ports
+from stelae.spi.errors import CallerError
+from tests.worker_ports import ports_of_worker
 
 
 @pytest.fixture
 def outgoing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(ports.VARIABLE, raising=False)
     file = tmp_path / "range"
     monkeypatch.setattr(ports, "_RANGE", file)
     return file
@@ -38,3 +42,22 @@ def test_a_port_that_is_taken_is_passed_over(outgoing: Path, monkeypatch: pytest
 def test_where_outgoing_connections_may_take_all_ports_the_system_chooses(outgoing: Path) -> None:
     outgoing.write_text("10300 65535")
     assert len(set(ports.free_ports(5))) == 5
+
+
+def test_the_ports_of_processes_with_ranges_of_their_own_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ports.VARIABLE, "23000-23003")
+    assert set(ports.free_ports(3)) <= set(range(23_000, 23_004))
+    with pytest.raises(OSError, match="of 5 ports are free"):
+        ports.free_ports(5)
+
+
+@pytest.mark.parametrize("given", ["23000", "23000-", "a-b", "5-4", "0-9", "1-65536", "-1-5", "1-2-3"])
+def test_a_range_that_is_none_is_refused_with_its_form(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(ports.VARIABLE, given)
+    with pytest.raises(CallerError, match="is no range of ports; write it as LOW-HIGH"):
+        ports.free_ports(1)
+
+
+def test_workers_of_tests_share_no_port() -> None:
+    bounds = [tuple(map(int, ports_of_worker(f"gw{n}", 3).split("-"))) for n in range(3)]
+    assert all(before[1] < after[0] for before, after in pairwise(bounds))
