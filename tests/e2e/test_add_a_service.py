@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from stelae.client.connection import Connection
 from stelae.local.ports import free_ports
+from stelae.spi.ids import TabletId
+from stelae.spi.write import OpKind
 from tests.e2e.test_tutorial import BLOCK
+from tests.tablet_rows import write_to
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/howto/add-a-service.md"
 RUN_S = 120
@@ -39,11 +43,12 @@ class Installed:
         self.data = folder / "data"
         self.uuid = secrets.token_hex(16)
         (port,) = free_ports(1)
+        self.address = f"127.0.0.1:{port}"
         self.file = folder / "node.toml"
         self.file.write_text(
-            f'[node]\ndirectory = "data"\nlisten = "127.0.0.1:{port}"\n[cluster]\nid = "c"\n'
+            f'[node]\ndirectory = "data"\nlisten = "{self.address}"\n[cluster]\nid = "c"\n'
             '[tablet]\nid = "t"\nkey = ["id"]\ncolumns = [{name = "id", type = "int64"}]\n'
-            f'members = [{{uuid = "{self.uuid}", address = "127.0.0.1:{port}"}}]\n{self.chosen}'
+            f'members = [{{uuid = "{self.uuid}", address = "{self.address}"}}]\n{self.chosen}'
         )
 
     def process(self, *words: str) -> subprocess.Popen[str]:
@@ -70,6 +75,13 @@ class Installed:
         return self.run("tserver", "run", "--config", str(self.file), "--until-stdin-closes", expect=2)[1]
 
 
+async def insert_one(address: str) -> None:
+    """Insert a row. Once that is acknowledged, the tablet has had a leader."""
+    async with await Connection.connect([address], timeout_s=RUN_S) as client:
+        tablet = await client.tablet(TabletId("t"))
+        assert not (await write_to(tablet, OpKind.INSERT, [(1,)], timeout_s=RUN_S)).errors
+
+
 @pytest.fixture
 def installed(tmp_path: Path) -> Installed:
     return Installed(tmp_path)
@@ -93,10 +105,7 @@ def test_a_node_that_chooses_it_writes_the_changes_of_leaders(installed: Install
     written = installed.data / tomllib.loads(installed.chosen)["service"]["leaders"]["file"]
     with installed.process("tserver", "run", "--config", str(installed.file), "--until-stdin-closes") as node:
         try:
-            until = time.monotonic() + RUN_S
-            while not (written.is_file() and installed.uuid in written.read_text()):
-                assert node.poll() is None and time.monotonic() < until
-                time.sleep(0.05)
+            asyncio.run(insert_one(installed.address))
             _, said = node.communicate("", timeout=RUN_S)
         finally:
             node.kill()

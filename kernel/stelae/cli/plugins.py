@@ -77,8 +77,7 @@ def check_plugins(as_json: JsonOption = False) -> None:
 
     Exit code 1: a plugin is broken."""
     from stelae.config.contracts import EngineKind
-    from stelae.config.registry import Registry
-    from stelae.config.services import SERVICE
+    from stelae.config.registry import SERVICE, Registry
 
     registry = Registry.installed()
     found: list[dict[str, Any]] = []
@@ -109,8 +108,7 @@ commands.command("new")(new_plugin)
 
 def _describe(name: str) -> dict[str, Any]:
     from stelae.config.contracts import EngineKind
-    from stelae.config.registry import Registry
-    from stelae.config.services import SERVICE
+    from stelae.config.registry import SERVICE, Registry
 
     registry = Registry.installed()
     offers = [offer for offer in registry.offers() if offer.kind in (*EngineKind, SERVICE)]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.config.contracts import EngineKind
-from stelae.config.registry import Registry
+from stelae.config.registry import SERVICE, Registry
 from stelae.config.sections import EngineNames, read_masters, read_node, read_tablet
-from stelae.config.services import SERVICE, read_services
+from stelae.config.services import read_services
 from stelae.config.source import ConfigSource, fill
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.host.settings import ChosenEngine, LogSettings, MaintenanceSettings, NodeConfig, WorkerSettings

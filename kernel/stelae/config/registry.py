@@ -28,7 +28,10 @@ from stelae.spi.hooks import LeaderChanged, ServiceFactory, TabletStateChanged
 
 log = logging.getLogger(__name__)
 
-KINDS = (*EngineKind, "service", "cli")
+SERVICE = "service"
+"""The kind of plugins with services: the first half of an entry point's name, and of a section of ``node.toml``."""
+
+KINDS = (*EngineKind, SERVICE, "cli")
 """What the name of an entry point begins with."""
 
 
@@ -190,10 +193,10 @@ class Registry:
         Raises:
             PluginError: as :meth:`load`, or its ``Config`` cannot be used.
         """
-        plugin = self.load(f"service.{name}")
+        plugin = self.load(f"{SERVICE}.{name}")
         config = getattr(plugin, "Config", None)
         if config is not None and (problem := config_problem(config)):
-            raise PluginError(f"plugin service.{name}: its Config {problem}")
+            raise PluginError(f"plugin {SERVICE}.{name}: its Config {problem}")
         return plugin, config
 
     def load(self, full_name: str) -> object:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stelae.config.registry import Registry
+from stelae.config.registry import SERVICE, Registry
 from stelae.config.source import ConfigSource, fill, refuse_repeats, typed
 from stelae.config.toml_locator import Path
 from stelae.spi.errors import PluginError
-
-SERVICE = "service"
-"""The kind of these plugins: the first half of an entry point's name, and of a section's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

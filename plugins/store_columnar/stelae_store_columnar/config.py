@@ -49,7 +49,7 @@ class ColumnarConfig:
         256 << 20,
         unit="bytes",
         low=32 << 20,
-        high=1 << 30,
+        high=512 << 20,
         reason="versions of one key; with more, the history of the tablet is shortened: they are read as a whole",
     )
     cache_bytes: int = setting(

@@ -150,15 +150,7 @@ def test_a_request_that_cannot_be_sent_ends_its_writes_with_the_reason() -> None
     """The error was raised where requests are made, after the operations had left the queue: they waited for ever."""
 
     async def story() -> None:
-        writer = TabletWriter(
-            Unable(),
-            LeaderTracker(NODES),
-            tablet_id=TabletId("t"),
-            client_id=ClientId("c"),
-            schema_version=1,
-            rng=random.Random(1),
-            defer=ClientTurns(asyncio.get_running_loop()).defer,
-        )
+        writer = writer_of(Unable())
         async with asyncio.timeout(20):
             with pytest.raises(TooLarge, match="70000000 bytes"):
                 await writer.write(operation(OpKind.INSERT, [(1,)]), 300.0)

@@ -292,3 +292,11 @@ def changes(*replicas: ReplicaStatus, since: int = 1, upto: int = 2) -> ServerRe
 
 
 VOTER = MemberType.VOTER
+
+
+def leading() -> Company:
+    """Return a leader that hears three servers."""
+    company = Company()
+    company.lead(1)
+    company.hear()
+    return company

@@ -14,7 +14,7 @@ from stelae.protocol.master_messages import AdoptedTablet, AdoptTable
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Column, Schema
-from tests.unit.master.company import SCHEMA, SERVERS, Company, create, full, sent, status
+from tests.unit.master.company import SCHEMA, SERVERS, Company, create, full, leading, sent, status
 from tests.unit.master.test_changes import describe, refused
 
 TABLE = TableId("f" * 32)
@@ -39,10 +39,7 @@ ADOPT = AdoptTable(
 
 @pytest.fixture
 def company() -> Company:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    return company
+    return leading()
 
 
 def adopt(company: Company, **changed: Any) -> None:

@@ -57,6 +57,7 @@ from tests.unit.master.company import (
     changes,
     create,
     full,
+    leading,
     only,
     refusals,
     sent,
@@ -67,10 +68,7 @@ from tests.unit.master.company import (
 @pytest.fixture
 def company() -> Company:
     """A leader that hears three servers."""
-    led = Company()
-    led.lead(1)
-    led.hear()
-    return led
+    return leading()
 
 
 def told(effects: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from stelae.protocol.catalog_names import TableState
 from stelae.protocol.master_messages import AddRange, AlterTable, CreateTable, DropRange
 from stelae.server.master.core.events import Replicate
 from stelae.spi.ids import TabletId
-from tests.unit.master.company import SCHEMA, Company, only, sent
+from tests.unit.master.company import SCHEMA, Company, leading, only, sent
 from tests.unit.master.test_changes import describe
 
 RANGES = (KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
@@ -19,10 +19,7 @@ RANGES = (KeyRange(b"a", b"b"), KeyRange(b"c", b"d"))
 @pytest.fixture
 def company() -> Company:
     """A leader that hears three servers."""
-    led = Company()
-    led.lead(1)
-    led.hear()
-    return led
+    return leading()
 
 
 def ranged(company: Company, *ranges: KeyRange) -> list[TabletId]:

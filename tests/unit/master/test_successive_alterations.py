@@ -26,7 +26,18 @@ from stelae.protocol.master_messages import (
 from stelae.server.master.core import ddl
 from stelae.server.master.core.events import Refuse
 from stelae.spi.ids import OpId, TabletId
-from tests.unit.master.company import SERVERS, SETTINGS, Company, bring_along, changes, create, only, sent, status
+from tests.unit.master.company import (
+    SERVERS,
+    SETTINGS,
+    Company,
+    bring_along,
+    changes,
+    create,
+    leading,
+    only,
+    sent,
+    status,
+)
 from tests.unit.master.test_changes import altered, describe, told
 
 ADD = AddColumn(name="w", type="int64")
@@ -34,10 +45,7 @@ ADD = AddColumn(name="w", type="int64")
 
 @pytest.fixture
 def company() -> Company:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    return company
+    return leading()
 
 
 def busy(company: Company, *steps: AlterStep, sequence: int) -> Refuse:

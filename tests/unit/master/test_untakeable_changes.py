@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 
 from stelae.protocol.master_messages import AddColumn, AlterTable, SetDefault
-from tests.unit.master.company import Company, bring_along
+from tests.unit.master.company import Company, bring_along, leading
 from tests.unit.master.test_changes import altered, refused
 
 
 @pytest.fixture
 def company() -> Company:
     """A leader that hears three servers."""
-    led = Company()
-    led.lead(1)
-    led.hear()
-    return led
+    return leading()
 
 
 def test_a_change_that_no_tablet_could_take_is_refused(company: Company) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import TooOld
 from stelae.spi.scan import ScanSpec
+from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import Op, StoreModel
@@ -28,8 +32,8 @@ def small() -> ColumnarConfig:
     return ColumnarConfig(key_history_bytes_max=KEY_BYTES_MAX, level0_blocks_min=2, level0_blocks_max=3)
 
 
-def replica(config: ColumnarConfig | None = None) -> HarnessReplica:
-    return StoreHarness(ColumnarStore, small if config is None else lambda: config).replica(SCHEMA)
+def replica(config: ColumnarConfig | None = None, schema: Schema = SCHEMA) -> HarnessReplica:
+    return StoreHarness(ColumnarStore, small if config is None else lambda: config).replica(schema)
 
 
 def stored_bytes(one: HarnessReplica) -> int:
@@ -154,6 +158,29 @@ def test_a_read_puts_no_more_than_the_newest_versions_together(monkeypatch: pyte
     monkeypatch.setattr(pa, "concat_arrays", lambda arrays: sizes.append(sum(map(len, arrays))) or ordered(arrays))
     one.rows(1000)
     assert max(sizes) < 100
+
+
+@pytest.mark.parametrize(
+    ("types", "key"),
+    [
+        (["int8"], (-3,)),
+        (["string"], ("a",)),
+        (["binary"], (b"",)),
+        (["decimal(12,2)"], (Decimal("-1.25"),)),
+        (["timestamp"], (1_767_225_600_000_000,)),
+        (["string", "int64"], ("a", 1)),
+    ],
+)
+def test_the_history_of_a_key_of_any_type_is_bounded(types: list[str], key: tuple[Any, ...]) -> None:
+    names = [f"k{place}" for place in range(len(types))]
+    columns = [{"name": name, "type": one} for name, one in zip(names, types, strict=True)]
+    columns.append({"name": "v", "type": "string"})
+    one = replica(schema=schema_from_plain({"columns": columns, "key": names}))
+    for _ in range(100):
+        one.write(Op(OpKind.UPSERT, [(*key, "x" * TEXT)]))
+    one.flush()
+    one.compact()
+    assert one.store.history_floor > 0 and len(one.rows()) == 1
 
 
 def test_the_floor_does_not_go_back() -> None:
