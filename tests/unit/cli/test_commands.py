@@ -419,12 +419,14 @@ def test_dump_of_something_else_says_what_it_is_not(tmp_path: Path) -> None:
     assert "not a metadata file of a node" in done.stdout
 
 
-def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_to_a_closed_pipe_fails_without_a_word(tmp_path: Path, unbuffered: str) -> None:
     root = formatted(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
         [sys.executable, "-m", "stelae.cli.main", "fs", "dump", str(root)],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,

@@ -49,9 +49,15 @@ def report(error: StelaeError) -> int:
 def report_file_error(error: OSError) -> int:
     """Print the path and the reason of an error of a file, and return the exit code.
 
+    Nothing is printed if the reader of standard output closed the pipe.
+
     Raises:
         OSError: the error itself, because it has no path. Its traceback is the only hint to where it comes from.
     """
+    from stelae.cli.kit.output import STANDARD_OUTPUT
+
+    if isinstance(error, BrokenPipeError) and error.filename == STANDARD_OUTPUT:
+        return EXIT_FAILED
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes | Path)]
     if not names:
         raise error

@@ -74,31 +74,40 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         print("  ".join(padded).rstrip())
 
 
+STANDARD_OUTPUT = "standard output"
+"""How errors name it as a file."""
+
+
 @contextmanager
 def flushed_output() -> Iterator[None]:
     """Flush standard output at the end, also after an error, so that the command knows of what could not be written.
 
-    The interpreter flushes at its exit, too late for a message and an exit code of ours. A reader that closed the pipe
-    has seen enough.
+    The interpreter flushes at its exit, too late for a message and an exit code of ours.
 
     Raises:
-        OSError: standard output could not be written; it is named as the file. The rest of it is dropped."""
+        OSError: standard output could not be written; it is named as the file. The rest of it is dropped. A command
+            that has failed already keeps its own error if the reader closed the pipe."""
     try:
         yield
     except OSError as error:
         if error.filename is not None or isinstance(error, BrokenPipeError) or not _takes_nothing(sys.stdout):
             raise
         drop_output()
-        raise OSError(error.errno, error.strerror, "standard output") from error
+        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from error
     finally:
-        try:
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except BrokenPipeError:
-            drop_output()
-        except OSError as error:
-            drop_output()
-            raise OSError(error.errno, error.strerror, "standard output") from error
+        _flush_at_the_end()
+
+
+def _flush_at_the_end() -> None:
+    ending = sys.exc_info()[1]
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        drop_output()
+        succeeded = ending is None or (isinstance(ending, SystemExit) and not ending.code)
+        if succeeded or not isinstance(error, BrokenPipeError):
+            raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from error
 
 
 def _takes_nothing(out: TextIO | None) -> bool:
