@@ -19,7 +19,7 @@ from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.export import ExportSnapshot, export_view, export_whole, read_export, read_record
-from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, encode_header, encode_record, key
+from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, RecordUse, encode_header, encode_record, key
 from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
 from stelae_wal_lmdb.spools import remove_spools, spool_path
@@ -82,6 +82,11 @@ class LmdbWal(WalEngine):
         if not 0 <= log.generation < 1 << 63:
             raise BadIdentifier("generation", str(log.generation), "an integer from 0 to 2**63 - 1")
         env = self._writable()
+        for left in self._leftovers:
+            if left.name == log:
+                self._mark_dropping(
+                    left
+                )  # Two live records of one log would be taken for each other at the next start.
         number, record = self._next_number, LogRecord(log=log, base=base, last=base)
         env.make_room(0, 2)
         try:
@@ -95,7 +100,8 @@ class LmdbWal(WalEngine):
         try:
             self._place.names.add(number, log)
         except StorageError:
-            self._remove(EnvironmentLog(number, record))
+            self._leftovers.append(EnvironmentLog(number, record))
+            self._purge_leftovers()
             raise
         self._logs[log] = EnvironmentLog(number, record)
 
@@ -302,11 +308,7 @@ class LmdbWal(WalEngine):
     def _remove(self, log: EnvironmentLog) -> None:
         """Remove a log and its name. If nothing may be written to the environment, remove only the name."""
         if self._env is not None and self._refusal is None:
-            try:
-                mark_dropping(self._env, log)
-            except StorageError as error:
-                self._judge(error)
-                raise
+            self._mark_dropping(log)
             self._leftovers.append(log)
             self._purge_leftovers()
         else:
@@ -314,11 +316,22 @@ class LmdbWal(WalEngine):
             self._place.marker.write(ShutdownState.DISTRUSTED)
             self._place.names.remove(log.number, log.name)
 
+    def _mark_dropping(self, log: EnvironmentLog) -> None:
+        """Record durably that a log is being removed, unless it is recorded already."""
+        if log.record.use is RecordUse.DROPPING:
+            return
+        try:
+            mark_dropping(self._writable(), log)
+        except StorageError as error:
+            self._judge(error)
+            raise
+
     def _purge_leftovers(self) -> None:
-        """Finish removals, the name before the record. A removal that fails is tried again later."""
+        """Finish removals: the mark, the name, then the record. A removal that fails is tried again later."""
         while self._leftovers and self._env is not None and self._refusal is None:
             log = self._leftovers[-1]
             try:
+                self._mark_dropping(log)
                 self._place.names.remove(log.number, log.name)
             except StorageError:
                 return

@@ -46,6 +46,7 @@ def mark_dropping(env: LogEnvironment, log: EnvironmentLog) -> None:
             txn.put(key(NAMESPACE, log.number), encode_record(log.number, record))
 
     _freeing(env, mark)
+    log.record = record
 
 
 def purge(env: LogEnvironment, log: EnvironmentLog, entries_max: int) -> None:
