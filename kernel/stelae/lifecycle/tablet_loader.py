@@ -32,13 +32,16 @@ from stelae.lifecycle.quarantine import remove_unfinished
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding, inspect_tablet, scan_tablets
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import Corrupt, StelaeError
+from stelae.spi.errors import Corrupt, StelaeError, StorageError
 from stelae.spi.ids import ZERO, LogId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.services import Files
 from stelae.spi.wal import LogState, WalEngine
 
 log = logging.getLogger(__name__)
+
+_UNREAD = "; nothing is known to be damaged: repair the disk, and start the node again"
+"""The next step if the disk did not return something. Errors with more to tell have types of their own."""
 
 _OPERATION = {StartupAction.ROLL_FORWARD: "deletion", StartupAction.DELETE_SELF: "copy", StartupAction.REMOVE: "copy"}
 
@@ -228,7 +231,7 @@ class TabletLoader:
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             if isinstance(error, Corrupt) and error.path is not None and error.path.startswith(f"{directory}/"):
                 self.damaged.add(found.tablet_id)
-            self._fail_found(found, str(error))
+            self._fail_found(found, f"{error}{_UNREAD if type(error) is StorageError else ''}")
             return None
 
     def _wrong_engine(self, superblock: Superblock) -> str:

@@ -64,6 +64,7 @@ class SharedFinding(Enum):
         "P", "older; its head is of another segment, or its data are cut short: those logs", SharedVerdict.DAMAGE
     )
     SYNC_FAILED = SharedRow("Q", "a head says that a sync of a log's entries failed: that log", SharedVerdict.DAMAGE)
+    UNREAD = SharedRow("R", "older; its head is not read now: each entry is verified when it is", SharedVerdict.USE)
 
 
 def table() -> list[SharedRow]:

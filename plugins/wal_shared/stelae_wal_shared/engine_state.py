@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from contextlib import closing
 
-from stelae.spi.errors import CallerError, Corrupt, StelaeError
+from stelae.spi.errors import CallerError, Corrupt, StelaeError, StorageError
 from stelae.spi.ids import LogId
 from stelae.spi.services import Files
 from stelae_wal_shared.footer import load_footer
@@ -107,7 +107,12 @@ class EngineState:
             FileNotFoundError: the segment was removed.
             StorageError: the segment cannot be read.
         """
-        index = load_footer(self.files, segment.path, segment.nonce)
+        try:
+            index = load_footer(self.files, segment.path, segment.nonce)
+        except StorageError as error:
+            if type(error) is not StorageError:
+                raise
+            index = None  # The disk did not return the footer. The records say the same.
         if index is None:
             index = self._scanned(segment)
         with self.lock:

@@ -8,7 +8,7 @@
 
 The fixed part is one sector long. Zeros fill the last page of each copy. So records begin in a new page, and no append
 writes a page of the head again. The head is durable before the segment gets its name. It has two copies, because its
-loss would affect every log of the node. The loss of a page in either copy costs nothing."""
+loss would affect every log of the node. A page that is lost or unreadable in either copy costs nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from stelae.spi.errors import Foreign, FutureVersion
+from stelae.spi.errors import Foreign, FutureVersion, StorageError
 from stelae.spi.services import File
 from stelae_wal_shared.format import FORMAT_VERSION
 
@@ -61,10 +61,15 @@ def read_head(file: File, *, image: bool) -> SegmentHead | None:
     Raises:
         FutureVersion: a newer release wrote the segment.
         Foreign: the segment was written before the first release.
-        StorageError: the file cannot be read.
+        StorageError: no copy is valid, and the disk did not return one of them.
     """
+    unread: StorageError | None = None
     for at in (0, PAGE_BYTES):
-        fixed = file.pread(_FIXED.size + _CRC.size, at)
+        try:
+            fixed = file.pread(_FIXED.size + _CRC.size, at)
+        except StorageError as error:
+            unread = error
+            continue
         raw, crc = fixed[: _FIXED.size], fixed[_FIXED.size :]
         if len(crc) < _CRC.size or raw[:8] != MAGIC or _CRC.unpack(crc)[0] != crc32c(raw):
             continue
@@ -77,16 +82,25 @@ def read_head(file: File, *, image: bool) -> SegmentHead | None:
             raise Foreign(fact, path=file.path, offset=8)
         found = _read_image(file, size, image_crc) if image else None
         return SegmentHead(number, nonce, 2 * PAGE_BYTES + 2 * _rest_bytes(size), found)
+    if unread is not None:
+        raise unread
     return None
 
 
 def _read_image(file: File, size: int, crc: int) -> bytes | None:
     rest = max(0, size - _BEGIN_BYTES)
+    unread: StorageError | None = None
     for copy in (0, 1):
-        data = file.pread(size - rest, copy * PAGE_BYTES + SECTOR_BYTES)
-        data += file.pread(rest, 2 * PAGE_BYTES + copy * _rest_bytes(size))
+        try:
+            data = file.pread(size - rest, copy * PAGE_BYTES + SECTOR_BYTES)
+            data += file.pread(rest, 2 * PAGE_BYTES + copy * _rest_bytes(size))
+        except StorageError as error:
+            unread = error
+            continue
         if len(data) == size and crc32c(data) == crc:
             return data
+    if unread is not None:
+        raise unread
     return None
 
 

@@ -4,7 +4,8 @@
 2. If the engine was closed, the footer of that segment has the state at its end. Otherwise its records are replayed.
 3. Records that no synced offset covers are written once more and synced before they are used. After a failed sync the
    system may still serve bytes that are not on the disk (durability rule 7).
-4. Every older segment that has entries must exist, with the expected head and length. Its entries are not read.
+4. Every older segment that has entries must exist, with the expected head and length. Its entries are not read. If the
+   disk does not return its head now, nothing is known to be wrong: its entries are verified when they are read.
 
 ``decisions`` says what to do in each situation."""
 
@@ -219,7 +220,13 @@ class _NodeLogRecovery:
         if segment.number not in present:
             self._damage_holders(SharedFinding.MISSING, segment, 0, "the segment is missing")
             return
-        head = self._head(segment.number, image=False)
+        try:
+            head = self._head(segment.number, image=False)
+        except StorageError as error:
+            if type(error) is not StorageError:
+                raise
+            self.found.append(SharedFinding.UNREAD)
+            return
         if head is None or (head.number, head.nonce, head.start) != (segment.number, segment.nonce, segment.start):
             self._damage_holders(SharedFinding.BAD_SEGMENT, segment, 0, "its head is not the one it was written with")
             return

@@ -25,7 +25,7 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.services import EngineServices
-from stelae.spi.wal import Append
+from stelae.spi.wal import Append, WalEngine
 from stelae.spi.write import OpKind, digests_of
 from stelae_wal_segmented import SegmentedWal
 from tests.conformance.durable_store import DurableStore
@@ -62,12 +62,14 @@ class NoService:
 class DiskNode:
     """Opens the log engine on a disk and brings its tablets up, as a node does."""
 
-    def __init__(self, disk: VirtualDisk, crash: CrashPoints | None = None) -> None:
+    def __init__(
+        self, disk: VirtualDisk, crash: CrashPoints | None = None, wal: type[WalEngine] = SegmentedWal
+    ) -> None:
         self.disk = disk
         no_service = NoService()
         services = EngineServices(disk, no_service, no_service, no_service)
-        config = SegmentedWal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
-        self.wal = SegmentedWal.open(LAYOUT.wals, config, services)
+        config = wal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
+        self.wal = wal.open(LAYOUT.wals, config, services)
         engines = Engines(
             wal=self.wal,
             consensus=ConsensusEngine,
@@ -80,34 +82,38 @@ class DiskNode:
         self.loader = TabletLoader(disk, LAYOUT, engines, ("raft", "durable"), self.crash)
 
     @classmethod
-    def with_rows(cls, *tablets: TabletId) -> DiskNode:
+    def with_rows(cls, *tablets: TabletId, wal: type[WalEngine] = SegmentedWal) -> DiskNode:
         """Tablets with nine rows each, of which three are flushed; term 4, voted."""
         disk = VirtualDisk()
-        format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
-        node = cls(disk)
+        format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine=wal.name))
+        node = cls(disk, wal=wal)
         for tablet in tablets:
-            member = Member(node_id=NODE, address="127.0.0.1:1")
-            node.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
-            entries = tuple(row(index) for index in range(1, LAST.index + 1))
-            log = LogId(tablet, 1)
-            node.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
-            (recovered,) = (one for one in node.loader.recover_all() if one.superblock.tablet_id == tablet)
-            edit = recovered.store.flush()
-            assert edit is not None
-            block = Superblock(
-                tablet_id=tablet,
-                store_engine="durable",
-                schemas=(SCHEMA.to_bytes(),),
-                manifest=edit.manifest,
-                flushed=edit.flushed,
-                results=recovered.results.dump(),
-            )
-            SuperblockFile(disk, LAYOUT, tablet).save(block)
-            recovered.store.commit(edit)
-            node.wal.commit({log: Append(entries=entries[3:], commit_hint=9)}, sync=True)
-            config = recovered.consensus.committed_config
-            ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(4, NODE), config)
+            node.add_rows(tablet)
         return node
+
+    def add_rows(self, tablet: TabletId) -> None:
+        """Create a tablet as ``with_rows`` does."""
+        member = Member(node_id=NODE, address="127.0.0.1:1")
+        self.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
+        entries = tuple(row(index) for index in range(1, LAST.index + 1))
+        log = LogId(tablet, 1)
+        self.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
+        (recovered,) = (one for one in self.loader.recover_all() if one.superblock.tablet_id == tablet)
+        edit = recovered.store.flush()
+        assert edit is not None
+        block = Superblock(
+            tablet_id=tablet,
+            store_engine="durable",
+            schemas=(SCHEMA.to_bytes(),),
+            manifest=edit.manifest,
+            flushed=edit.flushed,
+            results=recovered.results.dump(),
+        )
+        SuperblockFile(self.disk, LAYOUT, tablet).save(block)
+        recovered.store.commit(edit)
+        self.wal.commit({log: Append(entries=entries[3:], commit_hint=9)}, sync=True)
+        config = recovered.consensus.committed_config
+        ConsensusMetadata(self.disk, LAYOUT, tablet).save(HardState(4, NODE), config)
 
     def block(self, tablet: TabletId = TABLET) -> Superblock:
         return SuperblockFile(self.disk, LAYOUT, tablet).load()

@@ -7,11 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 
 import stelae_wal_shared
 from stelae.sim.disk import Survival
-from stelae.spi.errors import Foreign, FutureVersion
+from stelae.spi.errors import Foreign
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.wal import Append, WalEngine
 from stelae.testing.wal_harness import VirtualHarness
@@ -20,9 +19,10 @@ from stelae_wal_shared.decisions import SharedFinding, SharedVerdict, table
 from stelae_wal_shared.engine_state import EngineState
 from stelae_wal_shared.format import END_MARK_BYTES, GROUP_BYTES, RECORD_BYTES, RecordKind
 from stelae_wal_shared.group import RecordGroup
-from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, encode_head, read_head
+from stelae_wal_shared.head import PAGE_BYTES, SECTOR_BYTES, read_head
 from stelae_wal_shared.marker import MARKER_NAME
 from stelae_wal_shared.segment import SharedSegment
+from tests.unit.unread_pages import UnreadPages
 from tests.unit.wal_shared.scenes import (
     PLACE,
     create_logs,
@@ -458,17 +458,17 @@ def test_row_q_a_log_whose_sync_failed_is_remembered_as_damaged(harness: Virtual
     assert_whole(harness, {B: 4, C: 1})
 
 
-def test_a_newer_format_is_refused_by_name(harness: VirtualHarness) -> None:
-    lived(harness)
-    (path,) = segments(harness.disk)
-    raw = bytearray(encode_head(1, 7, b""))
-    fixed = 44
-    for at in (0, PAGE_BYTES):
-        raw[at + 8] = 9
-        raw[at + fixed : at + fixed + 4] = crc32c(bytes(raw[at : at + fixed])).to_bytes(4, "little")
-    write_at(harness, path, 0, bytes(raw))
-    with pytest.raises(FutureVersion, match="9"):
-        harness.open()
+def test_row_r_an_older_segment_whose_head_is_not_read_damages_no_log(
+    harness: VirtualHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = lived(harness, crash=False)
+    fill_segments(engine, A, 1)
+    harness.crash(engine, Survival.KEPT)
+    UnreadPages(monkeypatch).paths[segments(harness.disk)[0]] = (0, 1)
+    state, found = recovered(harness)
+    assert SharedFinding.UNREAD in found
+    assert not [log for log in state.logs.values() if log.damage is not None]
+    check_holds(harness.open(), held(4), B)
 
 
 # -- the table itself ------------------------------------------------------------------------------

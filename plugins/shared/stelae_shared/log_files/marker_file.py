@@ -62,7 +62,7 @@ class MarkerFile:
 
     def _read(self) -> bytes:
         try:
-            return read_newest(self._files, self.path, self._form).payload
+            return read_newest(self._files, self.path, self._form, written_both=True).payload
         except Corrupt as error:
             fact = f"not a {self._thing} of ours, or its marker is lost: {error.fact}"
             raise Foreign(f"{fact}; put it back from a backup of this directory", path=self.path) from error

@@ -12,7 +12,8 @@ The record of a slot is at most one sector long. The valid slot with the higher 
 to change it:
 
 - ``write_slot`` writes the older slot. It costs one sync. The later loss of a slot may cost the last change.
-- ``write_both`` writes one slot after the other. It costs two syncs. The later loss of a slot costs nothing.
+- ``write_both`` writes one slot after the other. It costs two syncs. The later loss of a slot costs nothing. So a slot
+  that the disk does not return counts as lost, and the next change writes it again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from stelae.spi.errors import Corrupt, Foreign, FutureVersion
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError
 from stelae.spi.services import File, Files
 
 SLOT_BYTES = 4096
@@ -67,17 +68,18 @@ def create_slots(files: Files, path: str, form: RecordFormat, first: PageSlot) -
     files.replace(path, 2 * _encode(form, first))
 
 
-def read_newest(files: Files, path: str, form: RecordFormat) -> PageSlot:
-    """Return the record of a file.
+def read_newest(files: Files, path: str, form: RecordFormat, *, written_both: bool = False) -> PageSlot:
+    """Return the record of a file. ``written_both``: only ``write_both`` changes it, so one readable slot is enough.
 
     Raises:
+        StorageError: the disk does not return a slot, and the other one is not enough.
         Corrupt: neither slot is valid.
         Foreign: the format is older than the first release.
         FutureVersion: the format is newer than this release.
         FileNotFoundError: there is no such file.
     """
     with closing(files.open(path)) as file:
-        return max(slot for slot in _read(file, form) if slot is not None)
+        return max(slot for slot in _read(file, form, written_both=written_both) if slot is not None)
 
 
 def write_slot(files: Files, path: str, form: RecordFormat, changed: PageSlot) -> None:
@@ -97,18 +99,29 @@ def write_both(files: Files, path: str, form: RecordFormat, payload: bytes) -> N
         Corrupt, Foreign, FutureVersion: as ``read_newest``; nothing was written.
     """
     with closing(files.open(path, writable=True)) as file:
-        counts = [-1 if slot is None else slot.changes for slot in _read(file, form)]
+        counts = [-1 if slot is None else slot.changes for slot in _read(file, form, written_both=True)]
         changed = PageSlot(max(counts) + 1, payload)
         first = 0 if counts[1] >= 0 and (counts[0] < 0 or counts[0] >= counts[1]) else 1
         for number in (first, 1 - first):
             _write(file, form, number, changed)
 
 
-def _read(file: File, form: RecordFormat) -> list[PageSlot | None]:
+def _read(file: File, form: RecordFormat, *, written_both: bool) -> list[PageSlot | None]:
     """Return both slots, of which at least one is valid; ``None`` for an invalid one."""
-    raw = [file.pread(RECORD_BYTES_MAX, offset) for offset in _OFFSETS]
+    raw: list[bytes] = []
+    unread: StorageError | None = None
+    for offset in _OFFSETS:
+        try:
+            raw.append(file.pread(RECORD_BYTES_MAX, offset))
+        except StorageError as error:
+            if not written_both:
+                raise
+            raw.append(b"")
+            unread = error
     found = [_decode(slot, form, file.path, offset) for slot, offset in zip(raw, _OFFSETS, strict=True)]
     if found == [None, None]:
+        if unread is not None:
+            raise unread
         _refuse_older(raw, form, file.path)
         fact = f"neither of its two slots is valid, and it begins with {raw[0][:8]!r}"
         raise Corrupt(fact, path=file.path, offset=0)
