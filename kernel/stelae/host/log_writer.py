@@ -94,6 +94,7 @@ class LogWriter:
         self._ready: dict[LogId, _LogQueue] = {}
         self._on_room: list[Callable[[None], None]] = []
         self._closing = False
+        self._job_was_last = False
         self._awake = False  # The driver was woken and has not yet got ``None`` from ``take_work``.
 
     # -- event loop side -------------------------------------------------------------------------
@@ -205,9 +206,13 @@ class LogWriter:
     # -- driver side -------------------------------------------------------------------------------
 
     def take_work(self) -> Work | None:
-        """Return the next job or group, or ``None``. Jobs go first; while closing, groups go first."""
+        """Return the next job or group, or ``None``. Jobs and groups take turns; while closing, groups go first.
+
+        So appends wait for one job at most. Many may be queued, because a node collects the logs of all its tablets."""
         with self.lock:
-            if self._jobs and not (self._closing and self._ready):
+            groups_first = self._closing or self._job_was_last
+            self._job_was_last = bool(self._jobs) and not (groups_first and self._ready)
+            if self._job_was_last:
                 return self._jobs.popleft()
             self._awake = bool(self._ready)
             return self._take_group() if self._ready else None

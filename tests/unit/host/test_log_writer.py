@@ -132,6 +132,27 @@ def test_no_wake_is_lost_between_the_last_question_and_what_comes_next(kind: str
                 driver.succeed(work)
 
 
+def test_an_append_waits_for_one_job_although_many_are_queued() -> None:
+    """A node that collected the logs of a thousand tablets took no append until the last one was collected."""
+    driver = Driver()
+    done: list[object] = []
+    for number in range(100):
+        driver.writer.submit_job(lambda _engine, number=number: number, done.append)  # type: ignore[misc]
+    jobs_before = []
+    for index in (1, 2, 3):
+        driver.append(A, f"a{index}", entries(index))
+        count = len(done)
+        while not isinstance(work := driver.writer.take_work(), CommitGroup):
+            assert work is not None
+            driver._post(driver.writer.perform(work, None))  # type: ignore[arg-type]
+        driver.succeed(work)
+        jobs_before.append(len(done) - count)
+    assert jobs_before == [1, 1, 1]
+    while (work := driver.writer.take_work()) is not None:
+        driver._post(driver.writer.perform(work, None))  # type: ignore[arg-type]
+    assert done == list(range(100))
+
+
 def test_a_replacement_begins_a_group_of_its_own() -> None:
     driver = Driver()
     driver.append(A, "old", entries(1, 3))
