@@ -13,14 +13,16 @@ G    an environment with more flushes than the manifest  remove the versions of 
 H    it cannot be read now, or the child cannot be run   ``StorageError``: the state of the file is unknown
 ===  ==================================================  =====================================================
 
-Row G removes one transaction of a flush in each of its own transactions. It may be interrupted at any point."""
+Row G removes one transaction of a flush in each of its own transactions, or fewer versions where there is no space for
+all of them. It may be interrupted at any point: what was removed stays removed, and its pages serve the rest."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stelae.spi.errors import Corrupt, FutureVersion, StorageError
+from stelae.spi.errors import Corrupt, Full, FutureVersion, StorageError
 from stelae.spi.services import Files
 from stelae_shared.lmdb_files.environment import DATA_NAME
 from stelae_shared.lmdb_files.marker import EnvironmentMarker, MarkerOwner, ShutdownState
@@ -156,17 +158,38 @@ def _undo_flushes(env: Environment, flush: int) -> None:
         if found is None:
             break
         number, transaction_number, transaction = found
-        env.make_room(_REMOVAL_BYTES * len(transaction.versions), len(transaction.versions), removing=True)
-        with env.write() as txn:
-            tree = RowTree(txn, env.path)
-            for key, timestamp, index in transaction.versions:
-                tree.remove(key, timestamp, index)
-            if transaction.hiding >= 0:
-                txn.delete(hiding_key(transaction.hiding, number, transaction_number))
-            txn.delete(transaction_key(number, transaction_number))
+        lists = [transaction_key(number, transaction_number)]
+        if transaction.hiding >= 0:
+            lists.append(hiding_key(transaction.hiding, number, transaction_number))
+        _undo_transaction(env, transaction.versions, lists)
     with env.write() as txn:
         header = read_header(txn, env.path)
         txn.put(HEADER_KEY, encode_header(Header(flush, header.next_node, header.floor)))
+
+
+def _undo_transaction(env: Environment, versions: Sequence[tuple[bytes, int, int]], lists: Sequence[bytes]) -> None:
+    """Remove versions, and lists with the last of them. Where there is no space for all at once, a few at a time.
+
+    The lists stay as they are until then, because a missing version is ignored when the removal is repeated."""
+    count = len(versions)
+    while True:
+        some, rest = versions[:count], versions[count:]
+        try:
+            env.make_room(_REMOVAL_BYTES * len(some), len(some), removing=True)
+            with env.write() as txn:
+                tree = RowTree(txn, env.path)
+                for key, timestamp, index in some:
+                    tree.remove(key, timestamp, index)
+                for at in () if rest else lists:
+                    txn.delete(at)
+        except Full:
+            if count <= 1:
+                raise
+            count //= 2
+            continue
+        if not rest:
+            return
+        versions = rest
 
 
 def _newest_transaction(txn: Any, flush: int, path: str) -> tuple[int, int, FlushTransaction] | None:

@@ -126,11 +126,13 @@ def test_compaction_frees_a_full_disk(replica: LmdbReplica) -> None:
     assert len(replica.rows()) == 100
 
 
+def wide() -> LmdbStoreConfig:
+    """A small reserve, and transactions of a thousand rows."""
+    return LmdbStoreConfig(map_bytes=1 << 26, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
+
+
 def nearly_full(root: Path) -> LmdbReplica:
     """A replica whose disk has no space for all removals of one list, beside rows that are not flushed."""
-
-    def wide() -> LmdbStoreConfig:
-        return LmdbStoreConfig(map_bytes=1 << 26, file_growth_bytes=1 << 16, reserve_bytes=1 << 16)
 
     replica = LmdbHarness(LmdbStore, wide, root=str(root)).replica()
     for value in "xy":
@@ -173,6 +175,24 @@ def test_compaction_removes_few_versions_where_there_is_no_space_to_remove_all(t
     with env_of(replica).read() as txn:
         assert sum(bytes(key)[:1] == b"\x03" for key, _ in txn.cursor()) == len(expected)
     assert replica.rows() == expected
+
+
+def test_a_start_takes_a_flush_back_a_few_versions_at_a_time_where_there_is_no_space_for_all(tmp_path: Path) -> None:
+    """It copied the pages of a thousand versions at once. On a full disk the tablet did not start."""
+
+    replica = LmdbHarness(LmdbStore, wide, root=str(tmp_path)).replica()
+    rows = [(n, "x" * 1000, n) for n in range(1000)]
+    replica.insert(*rows)
+    replica.flush()
+    replica.write(upsert(*((n, "y" * 1000, n) for n in range(1000))))
+    replica.store.flush()
+    replica.files.limit(replica.data.stat().st_size)
+    with checks_here():
+        replica.open()
+    assert replica.store.applied == replica.log[0].op_id
+    assert replica.rows() == rows
+    with env_of(replica).read() as txn:
+        assert sum(bytes(key)[:1] == b"\x03" for key, _ in txn.cursor()) == len(rows)
 
 
 def test_freed_pages_are_used_again(replica: LmdbReplica) -> None:
