@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import check_loop
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LookupReply, LookupRequest
+from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LOOKUP_REQUEST_BYTES, LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import NotLeader, PeerError, RetryableError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
@@ -201,15 +201,18 @@ class LookupQueue:
 
 
 def _requests(calls: Sequence[_LookupCall]) -> Iterator[list[_LookupCall]]:
-    """Divide calls among requests of up to ``LOOKUP_KEYS_MAX`` keys."""
+    """Divide calls among requests of up to ``LOOKUP_KEYS_MAX`` keys and ``LOOKUP_REQUEST_BYTES``.
+
+    A key that no server accepts must not fail the calls of others."""
     chosen: list[_LookupCall] = []
-    count = 0
+    count = size_bytes = 0
     for call in calls:
-        if chosen and count + len(call.keys) > LOOKUP_KEYS_MAX:
-            yield chosen
-            chosen, count = [], 0
-        chosen.append(call)
         count += len(call.keys)
+        size_bytes += sum(map(len, call.keys))
+        if chosen and (count > LOOKUP_KEYS_MAX or size_bytes > LOOKUP_REQUEST_BYTES):
+            yield chosen
+            chosen, count, size_bytes = [], len(call.keys), sum(map(len, call.keys))
+        chosen.append(call)
     if chosen:
         yield chosen
 

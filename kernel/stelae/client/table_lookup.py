@@ -10,7 +10,7 @@ from stelae.client.plain_records import LacksColumns, PlainRecords, Record
 from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import found_again
 from stelae.client.tokens import check_columns
-from stelae.protocol.lookup_messages import LOOKUP_KEYS_MAX
+from stelae.protocol.lookup_messages import LOOKUP_KEYS_MAX, LOOKUP_REQUEST_BYTES
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import TabletId
@@ -37,10 +37,11 @@ class TableLookup:
         self, tablet_id: TabletId, keys: Sequence[bytes], at: int | None, timeout_s: float
     ) -> list[Record | None]:
         """Return the rows of any number of keys; see :meth:`rows`. Several requests are in flight at the same time."""
-        if len(keys) <= LOOKUP_KEYS_MAX:
+        if len(keys) <= LOOKUP_KEYS_MAX and sum(map(len, keys)) <= LOOKUP_REQUEST_BYTES:
             return await self.rows(tablet_id, keys, at, timeout_s)
-        slices = [keys[start : start + LOOKUP_KEYS_MAX] for start in range(0, len(keys), LOOKUP_KEYS_MAX)]
-        found = await each(slices, lambda some: self.rows(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE)
+        found = await each(
+            _slices(keys), lambda some: self.rows(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE
+        )
         return [record for records in found for record in records]
 
     async def rows(
@@ -76,3 +77,15 @@ class TableLookup:
             schema = self._records.schema
             check_columns(ScanSpec(columns=schema.layout.ids), schema, table.schema)
             raise SchemaMismatch(f"columns of table {table.name!r} were dropped; read again") from None
+
+
+def _slices(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Divide keys among requests of up to ``LOOKUP_KEYS_MAX`` keys and ``LOOKUP_REQUEST_BYTES``, or a single key."""
+    slices: list[Sequence[bytes]] = []
+    start = size_bytes = 0
+    for position, key in enumerate(keys):
+        size_bytes += len(key)
+        if position > start and (position - start == LOOKUP_KEYS_MAX or size_bytes > LOOKUP_REQUEST_BYTES):
+            slices.append(keys[start:position])
+            start, size_bytes = position, len(key)
+    return [*slices, keys[start:]]

@@ -18,6 +18,9 @@ LOOKUP = "tablet.lookup"
 LOOKUP_KEYS_MAX = 1024
 """The most keys of one request. The server looks them up on its event loop if their rows are in memory."""
 
+LOOKUP_REQUEST_BYTES = 1 << 20
+"""A request with so many bytes of keys takes no more keys. So a large key has a request of its own."""
+
 LOOKUP_REPLY_BYTES = 1 << 20
 """An answer with so many bytes of rows takes no more rows."""
 

@@ -16,7 +16,7 @@ from stelae.client.lookup_queue import FoundPart, LookupQueue
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.spi.errors import NotLeader, PeerError, StelaeError, TooOld, Unavailable
+from stelae.spi.errors import NotLeader, PeerError, StelaeError, TooLarge, TooOld, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.wire.messenger import Response
 from tests.unit.client.tablets import SCHEMA
@@ -37,6 +37,7 @@ class Server:
         self.repeated: list[float] = []
         self.problems: list[Exception] = []
         self.rows_max = 1000
+        self.refused = b""
         self.held: list[asyncio.Future[Response]] = []
         self.holding = False
         self.leader = LeaderTracker(NODES)
@@ -45,6 +46,8 @@ class Server:
 
     def call(self, node: NodeId, kind: str, body: bytes) -> asyncio.Future[Response]:
         self.asked.append(node)
+        if self.refused and self.refused in body:
+            raise TooLarge("body frame", len(body), len(self.refused))
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.holding:
             self.held.append(future)
@@ -120,6 +123,22 @@ def test_a_request_has_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch)
         server.end_turn()
         assert [len(rows_of(parts)) for parts in await asyncio.gather(*calls)] == [1, 2, 3, 2, 2]
         assert [len(request.keys) for request in server.requests] == [3, 3, 2, 2]
+
+    on_server(work)
+
+
+def test_a_key_that_is_too_large_for_a_request_fails_its_own_lookup_only() -> None:
+    """The lookups of all callers in that turn failed."""
+    large = b"x" * (lookup_queue.LOOKUP_REQUEST_BYTES + 1)
+
+    async def work(server: Server) -> None:
+        server.refused = large
+        calls = [server.look_up(b"a"), server.look_up(large), server.look_up(b"b"), server.look_up(b"c")]
+        server.end_turn()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(found[1], TooLarge)
+        assert [rows_of(parts) for parts in (found[0], *found[2:])] == [[b"a"], [b"b"], [b"c"]]  # type: ignore[arg-type]
+        assert [request.keys for request in server.requests] == [(b"a",), (b"b", b"c")]
 
     on_server(work)
 

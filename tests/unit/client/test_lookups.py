@@ -65,6 +65,21 @@ def test_the_keys_of_a_call_go_to_each_tablet_together(monkeypatch: pytest.Monke
     on_rows(work, HASHED)
 
 
+def test_the_keys_of_a_request_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand keys may have 256 MiB, and a request four times less."""
+    monkeypatch.setattr(table_lookup, "LOOKUP_REQUEST_BYTES", 160)
+
+    async def work(memory: MemoryTable) -> None:
+        keys = [(row["sensor"], row["minute"]) for row in ROWS]
+        assert await memory.table.get_many(keys) == ROWS
+        (tablet,) = memory.tablets
+        sizes = [sum(map(len, asked)) for asked, _ in tablet.lookups]
+        assert sum(sizes) == sum(len(encode_key(SCHEMA, key)) for key in keys)
+        assert max(sizes) <= 160 < 2 * sizes[0]
+
+    on_rows(work)
+
+
 def test_a_column_that_was_dropped_since_the_table_was_opened_is_named() -> None:
     async def run() -> None:
         for read in (lambda table: table.get((1, 0)), lambda table: table.get_many([(1, 0), (1, 1)])):
