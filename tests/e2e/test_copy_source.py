@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from stelae.host.node import Node
+from stelae.lifecycle import tablet_manager
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.lifecycle.copy_items import ItemKind, kind_of
+from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.protocol.codec import encode
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy
 from stelae.protocol.tablet_messages import NoSuchTablet
@@ -23,7 +25,7 @@ from stelae.server.tserver.copy_sources import MessengerSources
 from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import FetchChunk
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, CopyPlan, CopySessionEnded, Interruption, Partial
-from stelae.spi.errors import CallerError, TooLarge, Unavailable, Unsupported
+from stelae.spi.errors import CallerError, Full, TooLarge, Unavailable, Unsupported
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import AddServer, Member, MemberType
 from stelae.spi.scan import ScanSpec
@@ -248,6 +250,33 @@ def test_the_log_after_the_copy_is_kept_until_the_session_ends_whatever_the_cap_
         await until(lambda: flusher.retention.collectable() > last)
 
     on_cluster(tmp_path, settings_of(more="[log]\nlagging_peer_bytes_max = 1\n"), work)
+
+
+def test_the_log_after_the_copy_is_kept_over_a_restart_of_the_replica_in_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion that failed started the replica again without the anchors of the copies from it. The log after them
+    was collected, and the target began the whole copy again."""
+
+    def no_space(*_arguments: Any, **_named: Any) -> Any:
+        raise Full("no space")
+
+    async def work(cluster: Cluster, target: Target) -> None:
+        source = await cluster.leading()
+        node, loop = cluster.nodes[source], asyncio.get_running_loop()
+        offer = await target.begin(source)
+        before, deleted = node.replicas[TABLET], loop.create_future()
+        anchors = dict(_anchors(node))
+        monkeypatch.setattr(tablet_manager, "write_tombstone", no_space)
+        TabletManager(node, node.tablets).delete(TABLET, "", deleted.set_result, seen=None)  # type: ignore[arg-type]
+        async with asyncio.timeout(WAIT_S):
+            assert isinstance(await deleted, Full)
+        assert node.replicas[TABLET] is not before
+        assert _anchors(node) == anchors
+        target.sources.end(offer)
+        await until(lambda: not _anchors(node))
+
+    on_cluster(tmp_path, settings_of(), work)
 
 
 def test_an_idle_session_expires_and_leaves_neither_anchor_nor_file(tmp_path: Path) -> None:

@@ -76,6 +76,10 @@ class LogRetentionLimit:
         """Remove the anchor of ``owner``. Harmless if it has none."""
         self._anchors.pop(owner, None)
 
+    def share_anchors(self, earlier: "LogRetentionLimit") -> None:
+        """Keep what the anchors of an earlier replica of this log keep. Either of the two releases them."""
+        self._anchors = earlier._anchors
+
     def all_replicated(self, index: int) -> None:
         """Note that every member of the config has the log durably up to ``index``."""
         if index > self._all_replicated_index:

@@ -331,8 +331,12 @@ class TabletManager:
         if found.decision.action is not StartupAction.START:
             return
         recovered = yield OffLoop(lambda: self._loader.recover(found))
-        if recovered is not None:
-            self._node.host(recovered)
+        if recovered is None:
+            return
+        self._node.host(recovered)
+        if (again := self._node.replicas.get(tablet)) is not None:
+            # Copies from this replica go on. What follows them in the log is needed as before.
+            again.flusher.retention.share_anchors(replica.flusher.retention)
 
     def shut_down(self, replica: Replica) -> Steps[OpId]:
         """Step 1 of a deletion: stop appends, applying and flushing, and close the store. Return the last op id.

@@ -14,6 +14,7 @@ import msgspec
 
 from stelae.client.messenger_ports import QuietMetrics
 from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord, HardStateWriter
+from stelae.host.log_retention import LogRetentionLimit
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.new_replica import LogStart, NewReplica
 from stelae.host.peer_codec import PeerMessage, PeerMessageHeader
@@ -270,7 +271,7 @@ class CopyNode:
             core=SimpleNamespace(status=lambda: status),
             failure="",
             read_faults=ReadFaults(lambda _reason: None, lambda _reason: None),
-            flusher=SimpleNamespace(superblock=block),
+            flusher=SimpleNamespace(superblock=block, retention=LogRetentionLimit(0, 0, 0)),
             shut_down=lambda: None,
             receive=lambda sender, message: None,
         )
