@@ -27,6 +27,7 @@ from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.quarantine import DeletionRecord, make_directory, save_record
 from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.services import Files
+from stelae.spi.wal import WalEngine
 
 LastOpId: TypeAlias = OpId | Literal["UNKNOWN"]
 SetAside: TypeAlias = Callable[[LogId, str], None]
@@ -83,12 +84,21 @@ def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock,
     crash.hit("delete.after_data_durable")
 
 
+def copy_log_aside(layout: DirectoryLayout, tombstone: Superblock, wal: WalEngine) -> bool:
+    """Copy a part of the log ahead of ``set_log_aside``. Return whether to call again before it."""
+    return wal.copy_aside(tombstone.log_id, _logs_of(layout, tombstone))
+
+
 def set_log_aside(
     layout: DirectoryLayout, tombstone: Superblock, set_aside: SetAside, crash: CrashPoints = NO_CRASH
 ) -> None:
     """Move the log (step 6), which completes the deletion. May be repeated. ``set_aside`` is the log engine's."""
-    set_aside(tombstone.log_id, f"{quarantine_of(layout, tombstone)}/wals")
+    set_aside(tombstone.log_id, _logs_of(layout, tombstone))
     crash.hit("delete.after_log")
+
+
+def _logs_of(layout: DirectoryLayout, tombstone: Superblock) -> str:
+    return f"{quarantine_of(layout, tombstone)}/wals"
 
 
 def roll_forward(

@@ -18,7 +18,14 @@ from stelae.host.superblock import DataState, Superblock
 from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.copy_stage import remove_stage
-from stelae.lifecycle.deletion import LastOpId, set_data_aside, set_log_aside, tombstone_of, write_tombstone
+from stelae.lifecycle.deletion import (
+    LastOpId,
+    copy_log_aside,
+    set_data_aside,
+    set_log_aside,
+    tombstone_of,
+    write_tombstone,
+)
 from stelae.lifecycle.leader_hints import repeat_hint
 from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
@@ -303,6 +310,8 @@ class TabletManager:
         """Move data and log of a tombstone into its quarantine directory. May be repeated."""
         node = self._node
         yield OffLoop(lambda: set_data_aside(node.files, node.layout, tombstone))
+        while (yield WithLog(lambda wal: copy_log_aside(node.layout, tombstone, wal))):
+            pass  # Appends to other logs run in between.
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
         node.writer.close_log(tombstone.log_id)
 

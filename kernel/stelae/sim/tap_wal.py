@@ -135,6 +135,10 @@ class WalTap(WalEngine):
         self._inner.drop(log)
         self._models.pop(log, None)
 
+    def copy_aside(self, log: LogId, directory: str) -> bool:
+        """As ``inner``."""
+        return self._inner.copy_aside(log, directory)
+
     def set_aside(self, log: LogId, directory: str) -> None:
         """As ``inner``. If power is lost meanwhile, the log may or may not be there afterwards."""
         self._leave(log)

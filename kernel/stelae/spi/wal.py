@@ -20,11 +20,11 @@ Ordering and durability
        ``Damage``. Only an unsynced tail is cut off silently.
 
 Threads
-    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``set_aside``, ``cool`` and ``close`` may
-    block. The event loop calls ``begin``, ``meanwhile`` and ``finish``: they must not block, except for ``finish``
-    after a failed write. Only one of all these methods is called at a time, and no other between a ``begin`` and its
-    ``finish``. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called on any thread at any time,
-    and see durable entries only."""
+    ``open``, ``create``, ``commit``, ``repair``, ``collect``, ``drop``, ``copy_aside``, ``set_aside``, ``cool`` and
+    ``close`` may block. The event loop calls ``begin``, ``meanwhile`` and ``finish``: they must not block, except for
+    ``finish`` after a failed write. Only one of all these methods is called at a time, and no other between a ``begin``
+    and its ``finish``. ``op_id_at``, ``read``, ``logs``, ``snapshot`` and ``stats`` may be called on any thread at any
+    time, and see durable entries only."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,6 +247,13 @@ class WalEngine(Engine):
     @abstractmethod
     def drop(self, log: LogId) -> None:
         """Remove a log with all its entries. Durable on return. Dropping an unknown log is harmless."""
+
+    def copy_aside(self, log: LogId, directory: str) -> bool:
+        """Do a bounded part of what ``set_aside`` will do. Return whether to call again before ``set_aside``.
+
+        Appends to all logs wait for each call. So an engine that must copy the entries of a log copies a few MiB in
+        each. The log stays as it is, and takes no appends any more. Errors are left to ``set_aside``."""
+        return False
 
     @abstractmethod
     def set_aside(self, log: LogId, directory: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar, Self
 
 from stelae.spi.errors import BadIdentifier, CallerError, Compacted, Full, StorageError
@@ -17,7 +17,7 @@ from stelae_wal_shared.commit import Committer
 from stelae_wal_shared.config import SharedConfig
 from stelae_wal_shared.control_records import write_control
 from stelae_wal_shared.engine_state import EngineState, past_the_end
-from stelae_wal_shared.export import export_log
+from stelae_wal_shared.export import export_log, export_part
 from stelae_wal_shared.format import RecordKind
 from stelae_wal_shared.marker import LOCK_NAME, claim
 from stelae_wal_shared.reader import read
@@ -46,6 +46,7 @@ class SharedEngine(WalEngine):
         self._config = config
         self._services = services
         self._unread: set[LogId] = set()
+        self._asides: dict[LogId, SharedEngine] = {}  # Open engines that logs are being copied into.
         self._lock = files.lock(f"{directory}/{LOCK_NAME}")
         self._open = True
         try:
@@ -140,6 +141,17 @@ class SharedEngine(WalEngine):
         if known is not None:
             self._collector.drop(known)
 
+    def copy_aside(self, log: LogId, directory: str) -> bool:
+        """Write the next 4 MiB of a log into ``directory``, which this engine can open."""
+        known = self._state.logs.get(log)
+        if known is None:
+            return False
+        with suppress(StorageError):
+            if export_part(self._state, known, self._aside_of(log, directory)):
+                return True
+        self._close_aside(log)
+        return False
+
     def set_aside(self, log: LogId, directory: str) -> None:
         """Write a log into ``directory``, which this engine can open, then remove it here. Durable on return.
 
@@ -148,10 +160,11 @@ class SharedEngine(WalEngine):
         known = self._state.logs.get(log)
         if known is None:
             return
-        target = SharedEngine(directory, self._config, self._services, beside_others=True)
+        target = self._aside_of(log, directory)
         try:
             export_log(self._state, known, target, directory, self._unread)
         finally:
+            self._asides.pop(log)
             target.close()
         self._collector.drop(known)
         self._unread.discard(log)
@@ -172,6 +185,20 @@ class SharedEngine(WalEngine):
             yield state, aside._entries_behind(log, state)
         finally:
             aside.close()
+
+    def _aside_of(self, log: LogId, directory: str) -> SharedEngine:
+        """Return the engine in ``directory`` that a log is being set aside into. It stays open until that is done."""
+        found = self._asides.get(log)
+        if found is None or found._state.directory != directory:
+            self._close_aside(log)
+            found = SharedEngine(directory, self._config, self._services, beside_others=True)
+            self._asides[log] = found
+        return found
+
+    def _close_aside(self, log: LogId) -> None:
+        if (found := self._asides.pop(log, None)) is not None:
+            with suppress(StorageError):  # What was copied is durable. The next call opens it again, or says why not.
+                found.close()
 
     def _entries_behind(self, log: LogId, state: LogState) -> Iterator[Entry]:
         """Yield every entry of a log."""
@@ -221,6 +248,8 @@ class SharedEngine(WalEngine):
         if not self._open:
             return
         self._open = False
+        for log in list(self._asides):
+            self._close_aside(log)
         try:
             self._tail.drop_spare()
             self._tail.seal(closing=True)

@@ -3,6 +3,9 @@
 The directory has a marker and segments like that of the node, with one log in them. So the same code reads both. A
 damaged log is exported up to the damage, and a note says where and why it is damaged.
 
+A long log is exported in parts, because appends to all logs of the node wait for each part. An export that was begun
+continues after its last entry.
+
 If the disk does not return an entry, the first attempt fails, because the disk may return it later. The next attempt
 exports the entries before it, with a note. Otherwise one bad place on the disk would keep every log that has entries
 there in the engine for ever, and with them their segments and tablets."""
@@ -24,8 +27,21 @@ BATCH_BYTES = 4 << 20
 DAMAGE_NAME = "damage.txt"
 
 
+def export_part(state: EngineState, log: SharedTabletLog, target: WalEngine) -> bool:
+    """Write the next ``BATCH_BYTES`` of a log into an open engine, durably. Return whether entries are left.
+
+    Raises:
+        StorageError: nothing was written, because entries cannot be read, or there is no space.
+    """
+    last = _begun(log, target)
+    if last.index < log.last.index:
+        entries = read(state, log, last.index + 1, log.last.index + 1, BATCH_BYTES)
+        last = _write(log, target, entries)
+    return last.index < log.last.index
+
+
 def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, directory: str, unread: set[LogId]) -> None:
-    """Write a log into an open engine, durably. After a crash it may be repeated, and begins anew.
+    """Write a log into an open engine, durably. It may be repeated.
 
     Args:
         state: of the engine.
@@ -37,29 +53,46 @@ def export_log(state: EngineState, log: SharedTabletLog, target: WalEngine, dire
     Raises:
         StorageError: the export is incomplete.
     """
-    if log.name in target.logs():
-        target.drop(log.name)
-    target.create(log.name, log.base)
-    last, missing = log.base, None
-    for found in _batches(state, log, unread):
+    last, missing = _begun(log, target), None
+    for found in _batches(state, log, last.index + 1, unread):
         if isinstance(found, StorageError):
             missing = found
-            continue
-        last = found[-1].op_id
-        append = Append(entries=tuple(found), commit_hint=min(log.commit_hint, last.index))
-        outcome = target.commit({log.name: append}, sync=True)[log.name]
-        if isinstance(outcome, Failed):
-            raise outcome.error
+        else:
+            last = _write(log, target, found)
     _note(state.files, log, directory, missing, last)
 
 
-def _batches(state: EngineState, log: SharedTabletLog, unread: set[LogId]) -> Iterator[list[Entry] | StorageError]:
-    """Yield the entries of a log in batches, and at last the error of an entry that the disk does not return.
+def _begun(log: SharedTabletLog, target: WalEngine) -> OpId:
+    """Return the op id up to which the target has the log. Begin anew if it has none, or other entries."""
+    made = target.logs().get(log.name)
+    if made is not None:
+        last = made.last
+        same = made.damage is None and made.base == log.base and last.index <= log.last.index
+        if same and log.op_id_at(last.index) == last:
+            return last
+        target.drop(log.name)
+    target.create(log.name, log.base)
+    return log.base
+
+
+def _write(log: SharedTabletLog, target: WalEngine, entries: list[Entry]) -> OpId:
+    last = entries[-1].op_id
+    append = Append(entries=tuple(entries), commit_hint=min(log.commit_hint, last.index))
+    outcome = target.commit({log.name: append}, sync=True)[log.name]
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    return last
+
+
+def _batches(
+    state: EngineState, log: SharedTabletLog, first: int, unread: set[LogId]
+) -> Iterator[list[Entry] | StorageError]:
+    """Yield the entries from ``first`` on in batches, and at last the error of an entry that the disk does not return.
 
     Raises:
         StorageError: the disk does not return an entry for the first time, or the node lacks handles.
     """
-    first, batch_bytes = log.base.index + 1, BATCH_BYTES
+    batch_bytes = BATCH_BYTES
     while first <= log.last.index:
         try:
             entries = read(state, log, first, log.last.index + 1, batch_bytes)

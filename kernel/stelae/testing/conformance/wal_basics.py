@@ -395,6 +395,9 @@ class WalBasics(WalStartFailures):
         for log in (LOG, OTHER):
             engine.create(log, ZERO)
             commit(engine, Append(entries=entries(1, 50)), log)
+        while engine.copy_aside(LOG, quarantine_of(harness)):
+            pass
+        check_holds(engine, Model(ZERO, list(entries(1, 50))))
         engine.set_aside(LOG, quarantine_of(harness))
         assert set(engine.logs()) == {OTHER}
         assert harness.files.listdir(quarantine_of(harness))

@@ -200,6 +200,8 @@ class WalCrashes(WalBasics):
                 engine = twin.open()
                 twin.disk.faults.lose_power_after(operations=operations)
                 try:
+                    while engine.copy_aside(LOG, "/node/quarantine/a.1"):
+                        pass
                     engine.set_aside(LOG, "/node/quarantine/a.1")
                     done = True
                 except PowerLost:
