@@ -161,7 +161,7 @@ class LmdbWal(WalEngine):
         return reader.read(self._readable(found), found, first, end, bytes_max)
 
     def collect(self, log: LogId, upto: int) -> OpId:
-        """Remove the entries at or below ``upto``; return the new base."""
+        """Remove entries at or below ``upto``, a bounded number; return the new base."""
         found = self._known(log)
         if upto <= found.record.base.index:
             return found.record.base
@@ -177,7 +177,7 @@ class LmdbWal(WalEngine):
     def drop(self, log: LogId) -> None:
         """Remove a log and all it holds, durably.
 
-        Entries that cannot be removed now are removed later, at the latest when the engine is opened again."""
+        Entries that are not removed now are removed by later collections and removals, and by starts."""
         found = self._logs.get(log)
         if found is None:
             return
@@ -327,7 +327,7 @@ class LmdbWal(WalEngine):
             raise
 
     def _purge_leftovers(self) -> None:
-        """Finish removals: the mark, the name, then the record. A removal that fails is tried again later."""
+        """Continue removals: the mark, the name, then the entries and the record. What remains is removed later."""
         while self._leftovers and self._env is not None and self._refusal is None:
             log = self._leftovers[-1]
             try:
@@ -336,7 +336,8 @@ class LmdbWal(WalEngine):
             except StorageError:
                 return
             try:
-                purge(self._env, log, self._place.config.removed_entries_max)
+                if not purge(self._env, log, self._place.config.removed_entries_max):
+                    return
             except StorageError as error:
                 self._judge(error)
                 return

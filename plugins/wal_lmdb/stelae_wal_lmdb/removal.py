@@ -15,6 +15,9 @@ from stelae_wal_lmdb.environment import LogEnvironment
 from stelae_wal_lmdb.format import NAMESPACE, LogRecord, RecordUse, decode_head, encode_record, key, split_key
 from stelae_wal_lmdb.log import EnvironmentLog
 
+TRANSACTIONS_MAX = 64
+"""Limit on the transactions of one call, because appends to all logs wait for it. The next call continues."""
+
 _FREED_BYTES_MAX = 64 << 20
 """Limit on the length of the values removed in one transaction, because the list of freed pages takes space too."""
 
@@ -22,12 +25,16 @@ _FREED_BYTES_MAX = 64 << 20
 def collect(env: LogEnvironment, log: EnvironmentLog, upto: int, entries_max: int) -> OpId:
     """Remove the entries at or below ``upto`` in steps; return the new base. Each step makes its base durable.
 
+    It ends below ``upto`` after ``TRANSACTIONS_MAX`` steps.
+
     Raises:
         Corrupt: an entry is missing or fails its checksum; the entries before it were removed.
         StorageError: a step failed; the steps before it are done.
     """
     target = min(upto, log.last.index)
-    while log.record.base.index < target:
+    for _ in range(TRANSACTIONS_MAX):
+        if log.record.base.index >= target:
+            break
         log.record = _freeing(env, lambda: _collect_some(env, log, target, entries_max))
     return log.record.base
 
@@ -49,14 +56,13 @@ def mark_dropping(env: LogEnvironment, log: EnvironmentLog) -> None:
     log.record = record
 
 
-def purge(env: LogEnvironment, log: EnvironmentLog, entries_max: int) -> None:
-    """Remove every key of a log, its record last. May be repeated.
+def purge(env: LogEnvironment, log: EnvironmentLog, entries_max: int) -> bool:
+    """Remove the keys of a log, its record last, with ``TRANSACTIONS_MAX`` steps. Return whether all are removed.
 
     Raises:
         StorageError: the removal is incomplete.
     """
-    while _freeing(env, lambda: _purge_some(env, log.number, entries_max)):
-        pass
+    return not all(_freeing(env, lambda: _purge_some(env, log.number, entries_max)) for _ in range(TRANSACTIONS_MAX))
 
 
 def _collect_some(env: LogEnvironment, log: EnvironmentLog, target: int, entries_max: int) -> LogRecord:
