@@ -10,7 +10,7 @@ import pytest
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.sim.disk_file import VirtualFile
-from stelae.spi.errors import Corrupt, Foreign, FutureVersion, SyncFailed
+from stelae.spi.errors import Corrupt, Foreign, FutureVersion, StorageError, SyncFailed
 from stelae.spi.services import Buffer
 from stelae_shared.log_files.page_slots import (
     PAYLOAD_AT,
@@ -22,6 +22,7 @@ from stelae_shared.log_files.page_slots import (
     write_both,
     write_slot,
 )
+from tests.unit.unread_pages import UnreadPages
 
 PATH = "/record"
 FORM = RecordFormat(b"testslot", 3, 5)
@@ -159,3 +160,24 @@ def test_an_older_file_with_its_checksum_elsewhere_is_named_as_such() -> None:
         disk.replace(PATH, text)
         with pytest.raises(Foreign, match=r"no release wrote format [12]; the first one wrote 3"):
             read_newest(disk, PATH, FORM)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_slot_that_is_not_read_may_have_the_only_newest_record_unless_each_change_wrote_both(
+    monkeypatch: pytest.MonkeyPatch, slot: int
+) -> None:
+    disk = new_disk()
+    unread = UnreadPages(monkeypatch)
+    unread.paths = {PATH: (slot,)}
+    with pytest.raises(StorageError, match="Input/output error"):
+        read_newest(disk, PATH, FORM)
+    assert read_newest(disk, PATH, FORM, written_both=True) == PageSlot(1, b"first")
+    write_both(disk, PATH, FORM, b"no. 2")
+    unread.paths = {PATH: (0, 1)}
+    with pytest.raises(StorageError, match="Input/output error"):
+        read_newest(disk, PATH, FORM, written_both=True)
+    unread.paths = {}
+    for lost in (0, 1):
+        twin = disk.clone()
+        twin.damage(PATH, lost * SLOT_BYTES + PAYLOAD_AT)
+        assert read_newest(twin, PATH, FORM).payload == b"no. 2", "both were written"
