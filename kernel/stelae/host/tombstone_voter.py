@@ -2,16 +2,19 @@
 
 Ordering and durability
     Readies are carried out one after the other. Term and vote are durable before a message of that Ready, or of a later
-    one, is sent (``durability.md`` rules 1 and 9). If they cannot be saved, nothing is sent any more.
+    one, is sent (``durability.md`` rules 1 and 9). A save that fails is repeated until it succeeds, and nothing is sent
+    before. Each save writes a new file, so it relies on no byte of the one that failed (rule 7). The file is not read
+    again in between: its contents may be those of the failed save, and not be durable.
 
     A copy merges the metadata of its source through the voter (rule 20), in the same order. So a vote that the replica
     gives during the copy is never lost: it is saved before the merge, or the merge has it."""
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from stelae.host.consensus_metadata import ConfigRegression, VoteRegression
 from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import HardStates, PeerNetwork, Timer, Turns
 from stelae.host.replica import REPAIR_INTERVAL_US
@@ -25,6 +28,9 @@ log = logging.getLogger(__name__)
 
 READIES_MAX = 64
 """The most Readies that wait for a save. Above it messages are dropped; candidates send them again."""
+
+SAVE_AGAIN_US = 5_000_000
+"""The pause after a save that failed for another reason than space. The disk is rarely back within moments."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +60,7 @@ class TombstoneVoter:
         network: PeerNetwork,
     ) -> None:
         self.tablet_id = tablet_id
-        self.failure = ""
+        self.failure = ""  #: Why it cannot vote: its last save has failed and is repeated, or it has stopped for good.
         self.hard_state = hard_state  #: The newest hard state of the core. It is durable if the voter is idle.
         self.committed_config = committed_config
         self._core = core
@@ -63,6 +69,7 @@ class TombstoneVoter:
         self._network = network
         self._due: deque[_Save] = deque()
         self._saving = False
+        self._stopped = False
         self._retry: Timer | None = None
 
     @property
@@ -88,8 +95,9 @@ class TombstoneVoter:
     def merge(self, term: int, config: TabletConfig, done: Callable[[StelaeError | None], None]) -> None:
         """Merge the term of the source of a copy, and adopt its committed config.
 
-        ``done`` is called once. After an error the config is the old one, and the term is durable before anything else
-        is sent. The config must not be older than the present one (rule 18)."""
+        ``done`` is called once. After an error the term is durable before anything else is sent, and the config is the
+        old one. It may be the new one if the write failed for another reason than space. The config must not be older
+        than the present one (rule 18)."""
         if self.failure:
             done(StorageError(f"the metadata of tablet {self.tablet_id} cannot be merged: {self.failure}"))
             return
@@ -106,7 +114,7 @@ class TombstoneVoter:
         A merge that waits gets an error."""
         if self._retry is not None:
             self._retry.cancel()
-        self._fail("it was closed", StorageError(f"the voter of tablet {self.tablet_id} was closed"))
+        self._stop("it was closed", StorageError(f"the voter of tablet {self.tablet_id} was closed"))
 
     def _step(self, event: Event) -> None:
         self._core.step([Tick(self._turns.now_us()), event])
@@ -129,30 +137,46 @@ class TombstoneVoter:
         self._hard_states.save(self.tablet_id, save.hard_state, config, self._saved)
 
     def _saved(self, error: StelaeError | None) -> None:
-        if self.failure:
+        if self._stopped:
             return
-        save = self._due[0]
-        if isinstance(error, Full):
-            # The core has moved to this term, so this save is repeated before anything else is done.
-            merged, save.merged, save.config = save.merged, None, None
-            at_us = self._turns.now_us() + REPAIR_INTERVAL_US
-            self._retry = self._turns.call_at(at_us, self._save)
-            if merged is not None:
-                merged(error)
-            return
-        self._saving = False
-        if error is not None:
+        if isinstance(error, VoteRegression | ConfigRegression):
             log.error("tombstone votes no more tablet=%s reason=%s", self.tablet_id, error)
-            self._fail(f"its vote cannot be saved: {error}", error)
-            return
-        self._end(self._due.popleft())
-        self._carry_out()
+            self._stop(f"its vote cannot be saved: {error}", error)
+        elif error is not None:
+            self._repeat(error)
+        else:
+            if self.failure:
+                log.info("tombstone votes again tablet=%s", self.tablet_id)
+            self.failure, self._saving = "", False
+            self._end(self._due.popleft())
+            self._carry_out()
 
-    def _fail(self, why: str, error: StelaeError) -> None:
-        """Stop for good. Merges get the error, also those behind other saves."""
-        self.failure = self.failure or why
-        for save in self._due:
-            merged, save.merged = save.merged, None
+    def _repeat(self, error: StelaeError) -> None:
+        """Save again after a while. The core has moved to this term, so nothing else is done before.
+
+        Without space, further answers wait for the save. After another error none is prepared, and the file has the old
+        or the new contents. So a config that it may have is saved again, although its merge has failed."""
+        pause_us = REPAIR_INTERVAL_US
+        if isinstance(error, Full) and not self.failure:
+            self._fail_merges(error, [self._due[0]])
+        else:
+            if not self.failure:
+                log.error("tombstone cannot vote tablet=%s reason=%s", self.tablet_id, error)
+            self.failure, pause_us = f"its vote cannot be saved: {error}", SAVE_AGAIN_US
+            config = self._due[0].config
+            self._fail_merges(error, self._due)
+            self._due[0].config = config
+        self._retry = self._turns.call_at(self._turns.now_us() + pause_us, self._save)
+
+    def _stop(self, why: str, error: StelaeError) -> None:
+        """Stop for good."""
+        self._stopped, self.failure = True, why
+        self._fail_merges(error, self._due)
+
+    def _fail_merges(self, error: StelaeError, saves: Iterable[_Save]) -> None:
+        """Fail the merges among saves. The config stays the old one."""
+        for save in saves:
+            merged, save.merged, save.config = save.merged, None, None
             if merged is not None:
                 merged(error)
 

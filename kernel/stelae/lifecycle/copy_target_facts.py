@@ -120,7 +120,7 @@ def of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Table
     assert found.superblock is not None and found.consensus is not None and found.superblock.tombstone is not None
     voter = node.peers.voters.get(found.tablet_id)
     if voter is not None and voter.failure:  # Each copy would end when it merges its metadata.
-        return _offline(common, f"its tombstone votes no more: {voter.failure}", found, loader)
+        return _offline(common, f"its tombstone cannot vote: {voter.failure}", found, loader)
     return replace(
         common,
         state=state,
