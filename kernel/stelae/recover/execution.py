@@ -1,7 +1,7 @@
 """Carries out a plan of recovery, tablet by tablet. Every step can be repeated.
 
 1. All nodes of the plan are asked again. If a member that the plan counts as lost runs again, or a survivor does not
-   answer, nothing is done: the plan is out of date.
+   answer, or its log is another one than the plan saw, nothing is done: the plan is out of date.
 2. The other survivors stand down, and give their vote to the chosen one. This is durable before step 3.
 3. The chosen survivor becomes the only voter. It compares its log and config with the plan before.
 
@@ -124,6 +124,7 @@ def _is_done(tablet: TabletPlan, found: Mapping[NodeId, SurveyedNode]) -> bool:
 
 def _changed(tablet: TabletPlan, found: Mapping[NodeId, SurveyedNode]) -> str | None:
     """Return what is not as the plan says, and what to do next, or ``None``."""
+    last = {ranked.node_id: ranked.last for ranked in tablet.ranking} | {tablet.survivor.node_id: tablet.last}
     for planned in (tablet.survivor, *tablet.others):
         node = found[planned.node_id]
         view = node.views.get(tablet.tablet_id)
@@ -132,6 +133,10 @@ def _changed(tablet: TabletPlan, found: Mapping[NodeId, SurveyedNode]) -> str | 
             return f"survivor {planned.address}: {why}; start it again, or {NEW_PLAN}"
         if view.role == "LEADER" and view.serving:
             return f"{planned.address} leads the tablet, so it has its majority; no recovery is needed"
+        known = last.get(planned.node_id, view.last)
+        if view.last != known and recovery_id(view.last.term) != recovery_id(tablet.term):
+            fact = f"the log of survivor {planned.address} ends at {view.last}, and at {known} in the plan"
+            return f"{fact}: the tablet was written or recovered since; {NEW_PLAN}"
     for member in tablet.lost:
         view = found[member.node_id].views.get(tablet.tablet_id)
         if view is not None and view.state in RUNS:

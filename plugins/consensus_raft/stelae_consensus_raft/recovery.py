@@ -97,7 +97,7 @@ class RaftRecovery:
         if self._has_stood_down(event):
             state.ready.stood_down.append(event.token)
             return
-        refusal = self._refusal(event.term, event.survivor)
+        refusal = self._is_the_tablet() or self._refusal(event.term, event.survivor)
         if refusal is not None:
             state.reject(event.token, refusal.reason, refusal.detail)
             return
@@ -105,6 +105,17 @@ class RaftRecovery:
         state.step_down(Cause.HIGHER_TERM, event.term)
         state.vote_for(event.survivor)
         state.ready.stood_down.append(event.token)
+
+    def _is_the_tablet(self) -> Refusal | None:
+        """Return why the only voter leaves its tablet to no other replica: that would lack what this one has committed.
+
+        It was perhaps recovered after the plan of this request was made. One that knows of a later recovery is no
+        majority any more."""
+        state = self._state
+        if state.config.voters() != (state.node_id,) or state.stands_down:
+            return None
+        fact = f"this replica is the only voter, by config {state.config.op_id}"
+        return Refusal(RejectReason.LEADER_ALIVE, f"{fact}; a tablet with a majority needs no recovery")
 
     def _has_stood_down(self, event: StandDown) -> bool:
         """Return true if this replica follows the recovery already, or has given it its vote."""

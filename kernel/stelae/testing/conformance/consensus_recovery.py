@@ -217,6 +217,21 @@ class RecoveryChecks:
         assert cluster.rejected.get(token) == "STOOD_DOWN"
         recovered(cluster, 5)
 
+    def test_a_survivor_that_was_recovered_stands_down_for_no_other_one(self, harness: ConsensusHarness) -> None:
+        """A second plan of a later epoch was made while the first one was carried out. Its survivor lacks what the
+        first survivor has committed since."""
+        cluster = self._led(harness, 5)
+        lose_majority(cluster, 1, 2, 3)
+        assert stand_down(cluster, 4, 5) in cluster.stood_down
+        recovered(cluster, 5)
+        cluster.propose(5, b"acknowledged")
+        later = first_term(2, 3)
+        assert cluster.rejected.get(stand_down(cluster, 5, 4, later)) == "LEADER_ALIVE"
+        cluster.restart(5)
+        assert cluster.rejected.get(stand_down(cluster, 5, 4, later)) == "LEADER_ALIVE", "also before it leads again"
+        cluster.advance(3 * cluster.timeout_us)
+        assert cluster.nodes[5].status.serving and cluster.bodies(5) == [b"acknowledged"]
+
     def test_standing_down_is_answered_once_it_is_durable(self, harness: ConsensusHarness) -> None:
         cluster = self._led(harness, 5)
         lose_majority(cluster, 1, 2, 3)
