@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from stelae.host.rejection_errors import rejection_error
+from stelae.server.master.core.batches import CatalogBatch
+from stelae.server.master.core.events import Decided, Replicate
 from stelae.server.master.core.operations import BatchOutcome
-from stelae.server.master.driver.batch_proposals import outcome_of
+from stelae.server.master.core.records import ClusterRecord
+from stelae.server.master.driver.batch_proposals import BatchProposals, outcome_of
+from stelae.spi.consensus import Role
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError, Unavailable
-from stelae.spi.ids import TabletId
+from stelae.spi.ids import ClientId, ClusterId, TabletId
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae.spi.write import Answer, OpResult, WriteReply
 from stelae.wire.refusals import error_fields, error_of
@@ -42,6 +49,28 @@ def test_an_answer_without_a_refusal_leaves_the_decision_to_the_entry() -> None:
     assert outcome_of(WriteReply([Answer(1, 1, OpResult(5))]), at_once=False) is None
     refused = WriteReply([Answer(1, 1, OpResult(0, refusal="STALE_SEQUENCE"))])
     assert outcome_of(refused, at_once=False) is BatchOutcome.CERTAINLY_NOT
+
+
+@pytest.mark.parametrize(
+    ("role", "error", "outcome", "reason"),
+    [
+        (Role.FOLLOWER, None, BatchOutcome.CERTAINLY_NOT, "does not lead any more in term 3"),
+        (Role.LEADER, Overloaded("the log queue is full"), BatchOutcome.CERTAINLY_NOT, "the log queue is full"),
+    ],
+)
+def test_a_batch_that_was_not_proposed_says_why(
+    role: Role, error: StelaeError | None, outcome: BatchOutcome, reason: str
+) -> None:
+    """The client saw retries that had no effect, and not that the disk of the leader was full, say."""
+    decided: list[Decided] = []
+    turns = SimpleNamespace(defer=lambda call: call(), now_us=lambda: 0, call_at=lambda _when, call: call())
+    status = SimpleNamespace(role=role, term=3)
+    replica: Any = SimpleNamespace(status=status, write=lambda _request, done: done(error))
+    batch = CatalogBatch(puts=(ClusterRecord(cluster_id=ClusterId("c"), created_us=1),))
+    proposals = BatchProposals(turns, ClientId("master"), decided.append)  # type: ignore[arg-type]
+    proposals.add(Replicate(7, 3, batch), replica)
+    (found,) = decided
+    assert (found.token, found.outcome) == (7, outcome) and reason in found.reason
 
 
 @pytest.mark.parametrize("reason", list(RejectReason))

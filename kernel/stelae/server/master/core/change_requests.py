@@ -72,7 +72,7 @@ class ChangeRequests:
     def decided(self, event: Decided, leadership: MasterLeadership, applied: OpId) -> list[Effect]:
         """Note the outcome of a batch, and answer its client."""
         settled = leadership.operations.decided(event.token, event.outcome, event.op_id, applied)
-        return [] if settled is None else self._tell_outcome(settled)
+        return [] if settled is None else self._tell_outcome(settled, event.reason)
 
     def applied(self, event: EntryApplied, leadership: MasterLeadership) -> list[Effect]:
         """Note that an entry is applied. An operation may wait for it."""
@@ -86,7 +86,7 @@ class ChangeRequests:
         effects: list[Effect] = [_refuse(event.token, NotLeader(leader), leader) for event in leadership.waiting]
         for operation in leadership.operations.abandon():
             if operation.asked is not None:
-                effects.append(_refuse(operation.asked, _unknown(), leader))
+                effects.append(_refuse(operation.asked, _unknown("this master leads no more"), leader))
         return effects
 
     def _plan(self, event: ChangeAsked, view: ClusterView) -> Mutation:
@@ -104,7 +104,7 @@ class ChangeRequests:
             return refusal(event.request, error, view.wall_us)
         return identified(mutation, event.request, view.wall_us)
 
-    def _tell_outcome(self, settled: Settled) -> list[Effect]:
+    def _tell_outcome(self, settled: Settled, reason: str = "") -> list[Effect]:
         operation = settled.operation
         if operation.asked is None:
             return []
@@ -112,13 +112,14 @@ class ChangeRequests:
             assert operation.answer is not None
             return [_tell(operation.asked, operation.answer)]
         if settled.outcome is BatchOutcome.CERTAINLY_NOT:
-            fact = "the change could not be replicated, and has no effect; ask again"
-            return [_refuse(operation.asked, NotReplicated(fact))]
-        return [_refuse(operation.asked, _unknown())]
+            fact = f"the change could not be replicated, and has no effect: {reason}"
+            return [_refuse(operation.asked, NotReplicated(f"{fact}; ask again"))]
+        return [_refuse(operation.asked, _unknown(reason))]
 
 
-def _unknown() -> OutcomeUnknown:
-    return OutcomeUnknown("whether the change is committed is not known; ask again under the same identity")
+def _unknown(reason: str) -> OutcomeUnknown:
+    fact = f"whether the change is committed is not known: {reason}"
+    return OutcomeUnknown(f"{fact}; ask again under the same identity")
 
 
 def _tell(token: int, verdict: ChangeOutcome) -> Effect:

@@ -56,6 +56,7 @@ class Decided(msgspec.Struct, frozen=True):
     token: int
     outcome: BatchOutcome
     op_id: OpId | None = None
+    reason: str = ""  #: Of another outcome than COMMITTED: why, for people.
 
 
 class ChangeAsked(msgspec.Struct, frozen=True):

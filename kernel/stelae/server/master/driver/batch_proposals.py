@@ -76,7 +76,8 @@ class BatchProposals:
         if self._stopped:
             return
         if not may_propose(replica.status, effect.term):
-            self._decided(Decided(effect.token, BatchOutcome.CERTAINLY_NOT))
+            reason = f"this master does not lead any more in term {effect.term}, in which it was planned"
+            self._decided(Decided(effect.token, BatchOutcome.CERTAINLY_NOT, reason=reason))
             return
         self._hand_over(effect, replica)
 
@@ -89,7 +90,7 @@ class BatchProposals:
             outcome = outcome_of(result, at_once=at_once)
             token = None if outcome is None else self._undecided.pop(sequence, None)
             if outcome is not None and token is not None:
-                self._decided(Decided(token, outcome))
+                self._decided(Decided(token, outcome, reason=reason_of(result)))
 
         kind, rows = to_rows(effect.batch)
         request = WriteRequest(
@@ -118,6 +119,13 @@ def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> BatchOutco
         return BatchOutcome.CERTAINLY_NOT if at_once or isinstance(result, NotProposed) else BatchOutcome.UNKNOWN
     refused = any(answer.result.refusal for answer in result.answers)
     return BatchOutcome.CERTAINLY_NOT if refused else None
+
+
+def reason_of(result: WriteReply | StelaeError) -> str:
+    """Return why an answer of the write path does not say that a batch is committed."""
+    if isinstance(result, StelaeError):
+        return str(result) or result.code
+    return "; ".join(f"{one.result.refusal}: {one.result.detail}" for one in result.answers if one.result.refusal)
 
 
 def batch_in(payload: WritePayload) -> CatalogBatch | None:
