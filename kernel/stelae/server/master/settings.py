@@ -50,7 +50,8 @@ class MasterSettings:
         unit="count",
         low=1,
         high=4096,
-        reason="changes that wait for a majority at the same time, and as many that wait for locks",
+        reason="changes that wait for a majority at the same time, and as many that wait for locks; background work of "
+        "the masters leaves an eighth of it to changes by users",
     )
     reads_pending_max: int = setting(
         4096, unit="count", low=1, high=1 << 20, reason="reads of the catalog that wait at the same time"

@@ -6,7 +6,8 @@ different kinds of operations, so a batch has only one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -57,6 +58,13 @@ class CatalogBatch(msgspec.Struct, frozen=True, dict=True):
     def size_bytes(self) -> int:
         """The approximate size of its entry in the log."""
         return sum(map(len, self.encoded)) + _ROW_BYTES * len(self.keys)
+
+
+def joined(batches: Sequence[CatalogBatch]) -> CatalogBatch:
+    """Return batches of one kind as one. No two of them have a record in common."""
+    puts = itertools.chain.from_iterable(batch.puts for batch in batches)
+    drops = itertools.chain.from_iterable(batch.drops for batch in batches)
+    return batches[0] if len(batches) == 1 else CatalogBatch(puts=tuple(puts), drops=tuple(drops))
 
 
 def to_rows(batch: CatalogBatch) -> tuple[OpKind, RowBatch]:

@@ -1,4 +1,6 @@
-"""Work of the leader besides tablets: it records servers, drops old answers and removes expired tables."""
+"""Work of the leader besides tablets: it records servers, drops old answers and removes expired tables.
+
+Each piece is a transition. Many of them share a batch, and those for which there is no room come again with a scan."""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ from stelae.protocol.catalog_names import TableState
 from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.ddl import removal
 from stelae.server.master.core.locks import LockRequest
-from stelae.server.master.core.mutations import Mutation
 from stelae.server.master.core.reconcile import ClusterView, Transition
-from stelae.server.master.core.records import ClientRecord, ClusterRecord, Key, RequestRecord, ServerRecord
+from stelae.server.master.core.records import ClientRecord, ClusterRecord, Key, ServerRecord
 from stelae.server.master.core.servers import Liveness
 from stelae.server.master.core.states import TableCause
 from stelae.spi.ids import ClientId, ClusterId
@@ -26,7 +27,7 @@ def new_cluster(view: ClusterView, cluster_id: ClusterId) -> list[Transition]:
     if view.catalog.cluster is not None:
         return []
     record = ClusterRecord(cluster_id=cluster_id, created_us=view.wall_us)
-    return [Transition(puts=(record,), locks=LockRequest(write=("cluster",)))]
+    return [Transition(batch=CatalogBatch(puts=(record,)), locks=LockRequest(write=("cluster",)))]
 
 
 def new_servers(view: ClusterView) -> list[Transition]:
@@ -41,7 +42,8 @@ def new_servers(view: ClusterView) -> list[Transition]:
         else:
             record = msgspec.structs.replace(known, address=server.address, location=server.location)
         if record != known:
-            found.append(Transition(puts=(record,), locks=LockRequest(write=(server_lock(record),))))
+            locks = LockRequest(write=(server_lock(record),))
+            found.append(Transition(batch=CatalogBatch(puts=(record,)), locks=locks))
     return found
 
 
@@ -55,16 +57,21 @@ def client_lock(client_id: ClientId) -> str:
     return f"client/{client_id}"
 
 
-def expired_tables(view: ClusterView) -> Iterator[Mutation]:
+def expired_tables(view: ClusterView) -> Iterator[Transition]:
     """Yield the removal of each expired soft-deleted table. Its replicas are deleted after the removal is applied."""
     for table in view.catalog.tables.values():
         if table.state is TableState.SOFT_DELETED and view.wall_us >= table.purge_us:
             mutation = removal(view.catalog, table, TableCause.EXPIRED, view.wall_us)
-            yield msgspec.structs.replace(mutation, answer=None)
+            yield Transition(batch=mutation.batch, locks=mutation.locks)
 
 
-def old_answers(view: ClusterView) -> Iterator[Mutation]:
-    """Yield the mutations that forget old answers: the first raises the client's floor, the next ones drop the answers.
+def old_answers(view: ClusterView) -> list[Transition]:
+    """Return the transitions that forget old answers, those that put records first: puts and drops share no batch."""
+    return sorted(_old_answers(view), key=lambda one: bool(one.batch.drops))
+
+
+def _old_answers(view: ClusterView) -> Iterator[Transition]:
+    """Yield the transitions that forget old answers: the first raises the client's floor, the next drop the answers.
 
     The drops follow once the new floor is applied. Until ``client_keep_ms`` after the floor rose, a request below it is
     refused, and not taken for a new one."""
@@ -76,16 +83,15 @@ def old_answers(view: ClusterView) -> Iterator[Mutation]:
         floor = 0 if known is None else known.floor
         if old > floor:
             record = ClientRecord(client_id=client_id, floor=old, changed_us=view.wall_us)
-            yield Mutation(batch=CatalogBatch(puts=(record,)), locks=LockRequest(write=(client_lock(client_id),)))
+            yield Transition(batch=CatalogBatch(puts=(record,)), locks=LockRequest(write=(client_lock(client_id),)))
             continue
         below = [request for n, request in sorted(requests.items()) if n <= floor]
         if below:
-            yield _forget(client_id, below[:_DROPS_MAX])
+            yield _drop(client_id, tuple(request.key for request in below[:_DROPS_MAX]))
     for client_id, client in view.catalog.clients.items():
         if client.changed_us < clients_us and client_id not in view.catalog.requests:
-            yield Mutation(batch=CatalogBatch(drops=(client.key,)), locks=LockRequest(write=(client_lock(client_id),)))
+            yield _drop(client_id, (client.key,))
 
 
-def _forget(client_id: ClientId, requests: list[RequestRecord]) -> Mutation:
-    drops: tuple[Key, ...] = tuple(request.key for request in requests)
-    return Mutation(batch=CatalogBatch(drops=drops), locks=LockRequest(write=(client_lock(client_id),)))
+def _drop(client_id: ClientId, keys: tuple[Key, ...]) -> Transition:
+    return Transition(batch=CatalogBatch(drops=keys), locks=LockRequest(write=(client_lock(client_id),)))

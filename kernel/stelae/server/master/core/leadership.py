@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.protocol.actions import ServerAction
 from stelae.protocol.master_messages import CatalogReadRequest
-from stelae.server.master.core.batches import CatalogBatch
+from stelae.server.master.core.batches import CatalogBatch, joined
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ChangeAsked
 from stelae.server.master.core.locks import Locks
@@ -20,7 +20,6 @@ from stelae.server.master.core.operations import CatalogOperation, Operations
 from stelae.server.master.core.policy_views import PolicyViews
 from stelae.server.master.core.proposals import PolicyProposal
 from stelae.server.master.core.reconcile import Transition
-from stelae.server.master.core.records import Record
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, TabletId
 
@@ -75,6 +74,12 @@ class MasterLeadership:
         """Whether the limit of batches in flight is reached."""
         return len(self.operations) >= self._settings.changes_in_flight_max
 
+    @property
+    def has_room_beside_users(self) -> bool:
+        """Whether background work may begin a batch. It leaves an eighth of the limit to changes by users."""
+        limit = self._settings.changes_in_flight_max
+        return not self.is_full and self.operations.background < max(1, limit - max(1, limit // 8))
+
     def touch(self, tablets: Iterable[TabletId]) -> None:
         """Let the reconciler check these tablets at the end of this step, and renew their views for the policy."""
         touched = dict.fromkeys(tablets)
@@ -113,21 +118,23 @@ class MasterLeadership:
         One whose locks are taken, or for which there is no room, comes again with a scan.
 
         A batch may end after any transition, because each is complete by itself."""
-        puts: list[Record] = []
-        size, token = 0, next(tokens)
+        together: list[CatalogBatch] = []
+        size, records, token = 0, 0, next(tokens)
         for transition in transitions:
-            added = CatalogBatch(puts=transition.puts).size_bytes
-            over = size + added > self._settings.batch_bytes_max
-            if puts and (over or len(puts) + len(transition.puts) > self._settings.batch_records_max):
-                yield self.operations.open(token, CatalogBatch(puts=tuple(puts)))
-                puts, size, token = [], 0, next(tokens)
-            if self.is_full:
+            added = transition.batch
+            over = size + added.size_bytes > self._settings.batch_bytes_max
+            over = over or records + len(added.keys) > self._settings.batch_records_max
+            if together and (over or bool(added.drops) != bool(together[0].drops)):
+                yield self.operations.open(token, joined(together))
+                together, size, records, token = [], 0, 0, next(tokens)
+            if not self.has_room_beside_users:
                 break
             if self.operations.locks.acquire(token, transition.locks):
-                puts += transition.puts
-                size += added
-        if puts:
-            yield self.operations.open(token, CatalogBatch(puts=tuple(puts)))
+                together.append(added)
+                size += added.size_bytes
+                records += len(added.keys)
+        if together:
+            yield self.operations.open(token, joined(together))
 
 
 class MasterStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -386,8 +386,7 @@ class MasterCore:
             leadership.scan_due_us = view.now_us + self._settings.scan_interval_ms * 1000
             leadership.begin_look(self.catalog, self.servers.held())
             plan.transitions += [*new_cluster(view, self._cluster_id), *new_servers(view)]
-            for mutation in (*expired_tables(view), *old_answers(view)):
-                self._effects += self._changing.begin(mutation, leadership)
+            plan.transitions += [*expired_tables(view), *old_answers(view)]
             leadership.pacer.forget_old(view.now_us)
             altering = [t.table_id for t in self.catalog.tables.values() if t.state is TableState.ALTERING]
         found = scan(view, leadership.next_turn())

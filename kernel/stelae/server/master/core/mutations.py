@@ -88,7 +88,7 @@ def move_tablet(tablet: TabletRecord, cause: TabletCause, wall_us: int) -> Table
     if after in (TabletState.REMOVED, TabletState.REPLACED):
         config = None if tablet.config is None else _without_addresses(tablet.config)
         return msgspec.structs.replace(
-            tablet, state=after, since_us=wall_us, partition=_FORGOTTEN, config=config, barred=()
+            tablet, state=after, since_us=wall_us, partition=_FORGOTTEN, config=config, barred=(), begun=()
         )
     return msgspec.structs.replace(tablet, state=after, since_us=wall_us)
 

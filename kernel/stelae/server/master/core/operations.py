@@ -65,6 +65,11 @@ class Operations:
         """The number of operations in flight."""
         return len(self._open)
 
+    @property
+    def background(self) -> int:
+        """The number of operations in flight for which no client has asked."""
+        return sum(operation.answer is None for operation in self._open.values())
+
     def begin(self, token: int, mutation: Mutation, asked: int | None = None) -> CatalogOperation | None:
         """Steps 1 to 3: return the batch to replicate, or ``None`` if a lock is taken."""
         if not self.locks.acquire(token, mutation.locks):

@@ -17,10 +17,11 @@ from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.actions import AlterSchema, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
+from stelae.server.master.core.batches import CatalogBatch
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.locks import LockRequest
 from stelae.server.master.core.mutations import move_table, move_tablet, table_lock, tablet_lock
-from stelae.server.master.core.records import Record, TableRecord, TabletRecord
+from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.core.states import TableCause, TabletCause
 from stelae.server.master.settings import MasterSettings
@@ -52,9 +53,9 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """Records to put all together or not at all, with the locks that they need."""
+    """Records to put, or keys to drop, all together or not at all, with the locks that they need."""
 
-    puts: tuple[Record, ...]
+    batch: CatalogBatch
     locks: LockRequest
 
 
@@ -71,7 +72,7 @@ class ReconcilePlan:
         locks = LockRequest(
             write=tuple(tablet_lock(record.tablet_id) for record in puts), read=(table_lock(puts[0].table_id),)
         )
-        self.transitions.append(Transition(puts=puts, locks=locks))
+        self.transitions.append(Transition(batch=CatalogBatch(puts=puts), locks=locks))
 
 
 def reconcile(view: ClusterView, tablets: Iterable[TabletId]) -> ReconcilePlan:
@@ -113,7 +114,7 @@ def settle(view: ClusterView, table: TableRecord) -> Transition | None:
             return None
     moved = move_table(table, TableCause.SETTLED, view.wall_us)
     after = msgspec.structs.replace(moved, fully_applied=None)
-    return Transition(puts=(after,), locks=LockRequest(write=(table_lock(table.table_id),)))
+    return Transition(batch=CatalogBatch(puts=(after,)), locks=LockRequest(write=(table_lock(table.table_id),)))
 
 
 def _reported(view: ClusterView, tablet_id: TabletId, plan: ReconcilePlan) -> None:
@@ -272,6 +273,9 @@ def _barred(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
 
 
 def _begun(view: ClusterView, tablet: TabletRecord) -> tuple[NodeId, ...]:
+    """Return the nodes that have reported a replica. Once the first config is replaced, no other ones matter."""
+    if not tablet.has_first_config:
+        return tablet.begun
     reported = [node_id for node_id, _ in view.servers.holding(tablet.tablet_id)]
     return tuple(sorted({*tablet.begun, *reported}))
 

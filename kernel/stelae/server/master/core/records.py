@@ -89,17 +89,22 @@ class TabletRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, t
     #: Nodes whose replica has lost its last op id: never a member again under that id (``durability.md`` rule 19).
     barred: tuple[NodeId, ...] = ()
     first_schema: int = 0  #: Version of the schema that its replicas begin with.
-    #: Nodes that have reported a replica while it ran. A node that has none later has lost it, and may not create an
-    #: empty one, which could vote against acknowledged entries.
+    #: Nodes that have reported a replica while its first config was in force. A node that has none later has lost it,
+    #: and may not create an empty one, which could vote against acknowledged entries.
     begun: tuple[NodeId, ...] = ()
+
+    @property
+    def has_first_config(self) -> bool:
+        """Whether its first config is in force, whose entry is the first of the log."""
+        return self.config is not None and self.config.op_id.index <= 1
 
     def has_yet_to_begin(self, node_id: NodeId) -> bool:
         """Return whether a node is a first member that has never reported a replica, so that it may create an empty
         one.
 
-        It is so only while the first config is in force, whose entry is the first of the log. Later members get a
-        copy. A replica that was reported and is missing now has been lost, with the entries that it acknowledged."""
-        is_first = self.config is not None and self.config.op_id.index <= 1 and self.config.member(node_id) is not None
+        It is so only while the first config is in force. Later members get a copy. A replica that was reported and is
+        missing now has been lost, with the entries that it acknowledged."""
+        is_first = self.has_first_config and self.config is not None and self.config.member(node_id) is not None
         return is_first and node_id not in self.begun and node_id not in self.barred
 
     @property
