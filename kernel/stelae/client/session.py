@@ -24,7 +24,7 @@ from stelae.client.row_input import FrameRow
 from stelae.client.session_warnings import OpeningLine, UnreportedRows, opening_line
 from stelae.client.table_writer import TableWriter
 from stelae.client.writer_core import REQUEST_BYTES_MAX, TIMEOUT_S_MAX
-from stelae.spi.errors import CallerError, SchemaMismatch
+from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OPS_MAX, OpKind
 
@@ -345,19 +345,23 @@ class AsyncSession:
         """Send the buffered rows until there are none."""
         try:
             while rows := self._buffer.take():
-                is_answered = False
-                try:
-                    await self._send(rows)
-                    is_answered = True
-                finally:
-                    self.unreported.given_up += 0 if is_answered else len(rows)
-                    self._buffer.release(rows)
-                    self._room.set()
-        except Exception as error:
-            self._error = error  # ``flush`` raises it.
-            self.unreported.error = f"{type(error).__name__}: {error}"
+                await self._send_or_give_up(rows)
         finally:
             self._sending = None
+
+    async def _send_or_give_up(self, rows: list[_BufferedRow]) -> None:
+        """Send rows. After an error, which only a defect can cause, it is not known whether they are written."""
+        is_answered = False
+        try:
+            await self._send(rows)
+            is_answered = True
+        except Exception as error:
+            self._error = self._error or error  # ``flush`` raises it.
+            self.unreported.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.unreported.given_up += 0 if is_answered else len(rows)
+            self._buffer.release(rows)
+            self._room.set()
 
     async def _send(self, buffered: list[_BufferedRow]) -> None:
         """Send rows in as few turns of the loop as possible. A turn sends one request to each tablet."""
@@ -374,7 +378,8 @@ class AsyncSession:
             for planned, _ in together:
                 planned.send(self._options.timeout_s, sent_to)
             for planned, kind in together:
-                await writer.finish(planned, kind, self._options.timeout_s)
+                with suppress(StelaeError):  # Its rows are counted as failed, with the error as the reason.
+                    await writer.finish(planned, kind, self._options.timeout_s)
         with self._lock:
             self._answered += len(buffered)
             for tally in tallies:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -91,7 +92,8 @@ class TableWriter:
 
         If a tablet refuses this write because of its schema, it also refuses a write that shares a key and was sent
         behind this one in the same turn, because the schema version of a tablet only rises. The rows of both are sent
-        again in their order."""
+        again in their order. Raises ``StelaeError`` if the table cannot be looked up for a reason that does not pass, as
+        when it was deleted. The rows that need the lookup have failed then."""
         await self._answered(sent, timeout_s)
         for _ in range(RESENDS_MAX):
             if not sent.refused:
@@ -99,10 +101,13 @@ class TableWriter:
             try:
                 if not await self._refreshed(sent, timeout_s):
                     break
-            except (RetryableError, SchemaMismatch) as error:
+                again = self.plan(kind, [refused.batch for refused in sent.refused], sent.tally)
+            except StelaeError as error:
                 sent.give_up(error)
-                return
-            sent = self.plan(kind, [refused.batch for refused in sent.refused], sent.tally)
+                if isinstance(error, RetryableError | SchemaMismatch):
+                    return
+                raise
+            sent = again
             sent.send(timeout_s)
             await self._answered(sent, timeout_s)
         sent.give_up()
@@ -156,8 +161,17 @@ class TableWriter:
                 planned.send(timeout_s)
                 in_flight.append(planned)
         finally:
+            await self._finish_all(in_flight, kind, timeout_s)
+
+    async def _finish_all(self, in_flight: deque[PlannedWrite], kind: OpKind, timeout_s: float) -> None:
+        """Finish planned writes, each of them also after an error of one before. The first error is raised."""
+        try:
             while in_flight:
                 await self.finish(in_flight.popleft(), kind, timeout_s)
+        finally:
+            if in_flight:
+                with suppress(StelaeError):
+                    await self._finish_all(in_flight, kind, timeout_s)
 
     def planned(self, kind: OpKind, data: Any, tally: FailureTally) -> Iterator[PlannedWrite]:
         """Yield a caller's rows as planned writes, ready to be sent. Raises what :meth:`write` raises."""
