@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from stelae.client.connection import TIMEOUT_S, ConnectedTablet
+from stelae.client.call_times import TIMEOUT_S
+from stelae.client.connection import ConnectedTablet
 from stelae.rows.batch_building import build_batch
 from stelae.rows.operations import ROW_FORM_ROWS_MAX, operation
 from stelae.spi.write import OpKind, OpResult

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from stelae.client.connection import TIMEOUT_S, Connection
+from stelae.client.call_times import TIMEOUT_S
+from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.masters_lookup import MastersLookup

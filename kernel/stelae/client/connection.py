@@ -16,9 +16,11 @@ from weakref import WeakSet
 
 import msgspec
 
+from stelae.client.call_times import ASK_MS_MAX, ATTEMPT_MS_MAX, CALL_MS, TIMEOUT_S, TRANSFER_MS, left_ms
 from stelae.client.failed_attempts import pause_after
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.link_upkeep import LinkUpkeep
 from stelae.client.lookup_queue import LookupQueue
 from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
@@ -63,22 +65,6 @@ from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
-CALL_MS = 2_000
-"""Deadline of one request to a node, in milliseconds, or of the first attempt of one that is repeated."""
-
-ATTEMPT_MS_MAX = 300_000
-"""The longest deadline of one attempt, in milliseconds. Each attempt without an answer doubles that of the next one: a
-page of a busy node may take longer than ``CALL_MS``, and would then be read again and again in vain."""
-
-ASK_MS_MAX = WireSettings().deadline_ms_max
-"""The longest deadline of any request, in milliseconds."""
-
-TRANSFER_MS = 30_000
-"""Deadline of a transfer of leadership, in milliseconds."""
-
-TIMEOUT_S = 30.0
-"""Time for which a call is retried by default, in seconds."""
-
 
 class Connection:
     """A connection to the nodes of a cluster. Made by :meth:`connect`."""
@@ -95,6 +81,7 @@ class Connection:
         self.addresses: dict[NodeId, str] = {}
         """Addresses of the members of tablets that were opened."""
         self.closed = False
+        self._upkeep = LinkUpkeep(messenger, self._named, self.addresses)
 
     @property
     def nodes(self) -> Sequence[NodeId]:
@@ -175,6 +162,10 @@ class Connection:
             if self._messenger.connected(node_id) is None:
                 self._messenger.add_peer(node_id, address)
             self.addresses[node_id] = address
+
+    def _named(self) -> set[NodeId]:
+        """Return the nodes that the client may ask: those that answered at connect, and those of all trackers."""
+        return {*self.nodes, *(node for tracker in self.member_lookup.trackers for node in tracker.members)}
 
     async def reach(self, address: str, *, deadline_ms: int = CALL_MS) -> NodeId:
         """Connect to the node at an address that was not given at connect, and return its id.
@@ -273,6 +264,7 @@ class Connection:
 
         A second call has no effect."""
         self.closed = True
+        self._upkeep.close()
         self.member_lookup.close()
         for writer in list(self._writers):
             writer.close(_closed())
@@ -310,16 +302,16 @@ class Connection:
             StelaeError: a node refused the request, and no other one can serve it.
         """
         loop = asyncio.get_running_loop()
+        self.member_lookup.trackers.add(tracker)
         without_tablet: set[NodeId] = set()
         problems: dict[NodeId, StelaeError] = {}
         attempt_ms = CALL_MS
         while True:
             self.check_open()
             node = tracker.current
-            left_ms = max(CALL_MS, int((deadline - loop.time()) * 1000))
             try:
-                call = self._messenger.call(node, kind, [body], deadline_ms=min(attempt_ms, left_ms), lane=lane)
-                answer = await call
+                deadline_ms = min(attempt_ms, left_ms(deadline))
+                answer = await self._messenger.call(node, kind, [body], deadline_ms=deadline_ms, lane=lane)
                 tracker.served()
                 return answer
             except StelaeError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.client.connection import TIMEOUT_S
+from stelae.client.call_times import TIMEOUT_S
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import BadPartitioning, PartitionSchema

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from stelae.client.call_times import CALL_MS, left_ms
 from stelae.client.connection import Connection
 from stelae.client.member_lookup import TabletMembers
 from stelae.protocol.codec import decode, encode
@@ -28,11 +29,12 @@ class MastersLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def newest(self, known: Iterable[NodeId]) -> MastersView | None:
+    async def newest(self, known: Iterable[NodeId], deadline_ms: int = CALL_MS) -> MastersView | None:
         """Return the view with the newest config, of those that know a leader first; ``None`` if no node knows masters.
 
         Args:
             known: the masters that the client knows.
+            deadline_ms: how long to wait for each answer.
 
         Raises:
             Unavailable: the client is closed.
@@ -43,7 +45,8 @@ class MastersLookup:
         others = [node for node in connection.addresses if node not in masters]
         start = int(connection.rng.random() * max(1, len(others)))
         asked = [*masters, *[*others[start:], *others[:start]][:SERVERS_MAX]]
-        calls = (connection.ask(node, MASTERS, encode(MastersRequest())) for node in asked)
+        request = encode(MastersRequest())
+        calls = (connection.ask(node, MASTERS, request, deadline_ms=deadline_ms) for node in asked)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         views: list[MastersView] = []
         for answer in answers:
@@ -58,7 +61,7 @@ class MastersLookup:
     async def view(self, known: Iterable[NodeId], deadline: float) -> MastersView:
         """Return the newest view, and keep links to its masters. ``Unavailable``: no node knew masters in time."""
         loop, known = asyncio.get_running_loop(), [*known]
-        while (view := await self.newest(known)) is None:
+        while (view := await self.newest(known, min(CALL_MS, left_ms(deadline)))) is None:
             if loop.time() >= deadline:
                 raise Unavailable("no node could say which masters there are; check that the masters run")
             await asyncio.sleep(POLL_S)

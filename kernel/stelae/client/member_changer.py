@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from stelae.client.connection import TRANSFER_MS, Connection
+from stelae.client.call_times import TRANSFER_MS
+from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text, wrong_config_text
 from stelae.protocol.codec import decode, encode

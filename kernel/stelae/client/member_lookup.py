@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
+from weakref import WeakSet
 
 import msgspec
 
@@ -53,6 +54,8 @@ class MemberLookup:
         self._connection = connection
         self._under_way: dict[LeaderTracker, asyncio.Task[None]] = {}
         self._places: dict[TabletId, PlaceOf] = {}
+        self.trackers: WeakSet[LeaderTracker] = WeakSet()
+        """The trackers that somebody uses. Links to their members are kept."""
         self._configs: dict[TabletId, OpId] = {}  #: The newest config that any node or master has named.
 
     def ask_masters(self, tablet_id: TabletId, place: PlaceOf) -> None:
@@ -68,6 +71,7 @@ class MemberLookup:
 
     def follow(self, tablet_id: TabletId, tracker: LeaderTracker) -> LeaderTracker:
         """Let a tracker follow changes of the members of its tablet, and return it."""
+        self.trackers.add(tracker)
         tracker.on_lost = lambda: self._look_up(tablet_id, tracker)
         return tracker
 

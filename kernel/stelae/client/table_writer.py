@@ -92,8 +92,10 @@ class TableWriter:
 
         If a tablet refuses this write because of its schema, it also refuses a write that shares a key and was sent
         behind this one in the same turn, because the schema version of a tablet only rises. The rows of both are sent
-        again in their order. Raises ``StelaeError`` if the table cannot be looked up for a reason that does not pass, as
-        when it was deleted. The rows that need the lookup have failed then."""
+        again in their order.
+
+        Raises ``StelaeError`` if the table cannot be looked up for a reason that does not pass, as when it was deleted.
+        The rows that need the lookup have failed then."""
         await self._answered(sent, timeout_s)
         for _ in range(RESENDS_MAX):
             if not sent.refused:

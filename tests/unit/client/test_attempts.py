@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stelae.client.connection import ATTEMPT_MS_MAX, CALL_MS, Connection
+from stelae.client.call_times import ATTEMPT_MS_MAX, CALL_MS, LAST_ATTEMPT_MS
+from stelae.client.connection import Connection
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
@@ -58,9 +59,12 @@ def test_each_attempt_without_an_answer_gives_the_next_one_twice_the_time() -> N
 
 
 def test_an_attempt_ends_with_the_time_of_its_call_and_the_last_one_has_time_for_an_answer() -> None:
+    """A call with a timeout of half a second waited two seconds for a node that did not answer."""
     found = attempts([DeadlineExceeded("no answer") for _ in range(3)], 5.0)
     assert found[:2] == [CALL_MS, 2 * CALL_MS] and all(CALL_MS <= each <= 5_000 for each in found)
-    assert attempts([], -1.0) == [CALL_MS]
+    (short,) = attempts([], 0.5)
+    assert LAST_ATTEMPT_MS <= short <= 500
+    assert attempts([], -1.0) == [LAST_ATTEMPT_MS]
 
 
 def test_a_node_that_answers_that_it_cannot_serve_does_not_make_attempts_longer() -> None:

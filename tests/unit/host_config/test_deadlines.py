@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from stelae.client import connection
+from stelae.client import call_times
 from stelae.server.master.driver import change_masters, leader_read_index, master, master_comparison, masters_watch
 from stelae.server.tserver import heartbeats
 from stelae.spi.settings import limits_of
@@ -22,7 +22,7 @@ from stelae.wire.settings import WireSettings
         master_comparison.ANSWER_MS,
         masters_watch.CALL_MS,
         leader_read_index.READ_INDEX_MS,
-        connection.TRANSFER_MS,
+        call_times.TRANSFER_MS,
     ],
 )
 def test_no_file_can_forbid_the_deadline_of_a_call_that_nodes_make(deadline_ms: int) -> None:
