@@ -11,12 +11,14 @@ from typing import Any
 
 from stelae.host.hybrid_clock import ClockSettings, timestamp
 from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import encode
+from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
 from stelae.server.master.core.batches import SYSTEM_SCHEMA
 from stelae.server.master.core.events import Event
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver.master import Master
 from stelae.spi.consensus import Role
-from stelae.spi.ids import ZERO, ClusterId, NodeId, OpId
+from stelae.spi.ids import ZERO, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, TabletConfig
 from tests.unit.master.company import ME, OTHER, SETTINGS, WALL_US
@@ -100,7 +102,9 @@ class DriverOnFakes:
     ) -> None:
         self.steps: list[list[Event]] = []
         self.calls: list[tuple[NodeId, str]] = []
+        self.added: list[NodeId] = []
         self.removed: list[NodeId] = []
+        self.handlers: dict[str, Any] = {}
         self.turns = ManualTurns()
         store = SimpleNamespace(scan=lambda spec: _EmptyCursor())
         self.applier = SimpleNamespace(
@@ -137,7 +141,10 @@ class DriverOnFakes:
         metrics = SimpleNamespace(count=lambda *_: None, gauge=lambda *_: None)
         scans = SimpleNamespace(run=lambda key, work, done: self.turns.defer(lambda: done(work())))
         messenger = SimpleNamespace(
-            serve=lambda *_: None, add_peer=lambda *_: None, remove_peer=self.removed.append, call=self._call
+            serve=self.handlers.__setitem__,
+            add_peer=lambda node, _address: self.added.append(node),
+            remove_peer=self.removed.append,
+            call=self._call,
         )
         time = SimpleNamespace(now=lambda: timestamp(WALL_US + self.turns.time_us), last=0)
         return SimpleNamespace(
@@ -172,6 +179,14 @@ class DriverOnFakes:
         self.applier.applied = op_id
         self.applier.on_group([Entry(op_id, EntryKind.NOOP, 0, b"")])
         return self.pass_us(0)
+
+    def hear(self, server: NodeId) -> None:
+        """Have a tablet server send a heartbeat."""
+        heartbeat = Heartbeat(node_id=server, incarnation=IncarnationId("1"), sequence=1, address="s:1")
+        request = SimpleNamespace(
+            sender=server, kind=HEARTBEAT, body=[encode(heartbeat)], reply=lambda _: None, refuse=lambda _: None
+        )
+        self.handlers[HEARTBEAT](request)
 
     def _call(self, to: NodeId, kind: str, frames: Sequence[bytes], *, deadline_ms: int) -> Any:
         self.calls.append((to, kind))

@@ -7,10 +7,12 @@ from stelae.protocol.read_index_messages import READ_INDEX
 from stelae.server.master.core.events import CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick
 from stelae.server.master.core.freshness import FOLLOWING_US
 from stelae.server.master.driver.masters_watch import LOOK_US
+from stelae.server.master.driver.server_links import SILENT_US
 from stelae.spi.ids import OpId
-from tests.unit.master.company import ME, OTHER, WALL_US
+from tests.unit.master.company import ME, OTHER, SERVERS, WALL_US
 from tests.unit.master.driver_on_fakes import DriverOnFakes
 
+SERVER = SERVERS[0]
 HOUR_US = 3_600_000_000
 
 
@@ -76,3 +78,19 @@ def test_a_catalog_counts_as_older_than_its_last_entry_by_what_a_clock_may_be_ah
     assert CaughtUp(stamped_us - 500_000) in first
     assert driver.master.core is not None
     assert driver.master.core.status().age_us == driver.turns.time_us - 900_000 + 500_000
+
+
+def test_links_to_a_server_are_closed_once_it_was_silent_for_long_and_open_again_when_it_is_heard() -> None:
+    """Each server that was replaced left links to every master, which tried to connect for ever."""
+    driver = DriverOnFakes()
+    driver.elect(1, OTHER)
+    driver.hear(SERVER)
+    driver.pass_us(SILENT_US)
+    assert driver.added == [SERVER] and driver.removed == []
+    driver.hear(SERVER)
+    driver.pass_us(SILENT_US)
+    assert driver.removed == []
+    driver.pass_us(2 * LOOK_US)
+    assert driver.removed == [SERVER]
+    driver.hear(SERVER)
+    assert driver.added == [SERVER] * 3

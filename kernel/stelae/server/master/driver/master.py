@@ -53,6 +53,7 @@ from stelae.server.master.driver.leader_read_index import LeaderReadIndex, confi
 from stelae.server.master.driver.masters_watch import MastersWatch
 from stelae.server.master.driver.ports import CreateTablet, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.server.master.driver.requests import OpenRequests
+from stelae.server.master.driver.server_links import ServerLinks
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import ClockError, ConfigError, StelaeError
 from stelae.spi.ids import ClientId, ClusterId, NodeId
@@ -116,11 +117,12 @@ class Master:
         self._step_due = False
         self._timer: Timer | None = None
         self._leadership: tuple[int, NodeId | None] = (0, None)  #: Term and leader that the core has been told.
-        self._requests = OpenRequests(node, lambda: self.core is not None, self._take)
+        self._links = ServerLinks(node)
+        self._requests = OpenRequests(node, lambda: self.core is not None, self._take, self._links)
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
         self._proposals = self._new_proposals()
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
-        self._watch = MastersWatch(node, tablet.members, self._look_at_replica)
+        self._watch = MastersWatch(node, tablet.members, self._look)
         self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
         self._masters: MastersChanged | None = None  #: The configs that the core has been told.
 
@@ -175,6 +177,11 @@ class Master:
 
     def _catalog(self) -> Catalog | None:
         return None if self.core is None else self.core.catalog
+
+    def _look(self) -> None:
+        """Do what no event calls for."""
+        self._links.close_silent()
+        self._look_at_replica()
 
     def _look_at_replica(self) -> None:
         """Begin anew if a copy has taken the place of the replica: its catalog is another one.
@@ -356,7 +363,7 @@ class Master:
         """Ask a tablet server to act. Its reports show whether it did."""
         action, node = effect.action, self._node
         if effect.address and action.node_id != node.node_id:
-            node.messenger.add_peer(action.node_id, effect.address)
+            self._links.use(action.node_id, effect.address)
         call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
         node.metrics.count("master_actions_sent")
         if isinstance(action, ChangeConfig):

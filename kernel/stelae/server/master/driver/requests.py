@@ -13,6 +13,7 @@ from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, Ch
 from stelae.server.frames import only_frame
 from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatReceived, ReadAsked, Refuse, Reply
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode
+from stelae.server.master.driver.server_links import ServerLinks
 from stelae.spi.errors import PeerError, Unavailable
 from stelae.wire.refusals import error_of
 
@@ -25,10 +26,14 @@ class OpenRequests:
     Args:
         is_ready: whether the core has begun; requests are refused before.
         take: takes an event for the core's next step.
+        links: to the servers that are heard.
     """
 
-    def __init__(self, node: MasterNode, is_ready: Callable[[], bool], take: Callable[[Event], None]) -> None:
+    def __init__(
+        self, node: MasterNode, is_ready: Callable[[], bool], take: Callable[[Event], None], links: ServerLinks
+    ) -> None:
         self._node = node
+        self._links = links
         self._is_ready = is_ready
         self._take = take
         self._open: dict[int, IncomingRequest] = {}
@@ -66,8 +71,7 @@ class OpenRequests:
         metrics.count("master_heartbeats_received")
         if heartbeat.report is not None:
             metrics.count("master_reports_full" if heartbeat.report.full else "master_reports_incremental")
-        # Every master keeps a link to every server, so that a new leader can act at once.
-        self._node.messenger.add_peer(heartbeat.node_id, heartbeat.address)
+        self._links.use(heartbeat.node_id, heartbeat.address)
         self._take(HeartbeatReceived(self._token(request), heartbeat))
 
     def _decode(self, request: IncomingRequest, kind: type[_Message]) -> _Message:
