@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol
 
 import msgspec
@@ -23,6 +23,29 @@ class Sink(Protocol):
     def finish(self, error: BaseException | None = None) -> None:
         """End the output. With an error, the output is incomplete. The byte stream stays open."""
         ...
+
+
+class LateSink:
+    """Opens a sink at its first batch, or at the end of an output without rows.
+
+    An output that ends with an error before has nothing, not even a header."""
+
+    def __init__(self, opened: Callable[[], Sink]) -> None:
+        self._open = opened
+        self._sink: Sink | None = None
+
+    def write(self, batch: Any) -> None:
+        """Write one batch."""
+        self._opened().write(batch)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End the output, if it has begun or there is no error."""
+        if error is None or self._sink is not None:
+            self._opened().finish(error)
+
+    def _opened(self) -> Sink:
+        self._sink = self._sink or self._open()
+        return self._sink
 
 
 class CsvSink:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from stelae_transfer.commands.row_output import BadOutput, Output
+from stelae.cli.kit.json_document import DOCUMENT
+from stelae_transfer.commands.row_output import PRINTED, BadOutput, Output
 
 BATCH = pa.record_batch({"id": pa.array([1, 2], pa.int64())})
 CSV = b'"id"\n1\n2\n'
@@ -53,3 +55,20 @@ def test_a_file_is_left_as_it_was_unless_all_rows_are_written(tmp_path: Path, na
     assert path.read_text() == "old" and [*tmp_path.iterdir()] == [path]
     write(path, overwrite=True)
     assert path.read_bytes() != b"old" and [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("form", [*PRINTED, "csv", "tsv", "jsonl", "arrow"])
+def test_a_scan_that_fails_before_its_first_row_prints_nothing(form: str, capfdbinary: Any) -> None:
+    """A scan of a time that is too old printed a header, and with ``--json`` a document that began with columns."""
+    DOCUMENT.begin(asked=False)
+    with pytest.raises(ValueError, match="too old"), Output(form, None).sink(BATCH.schema):
+        raise ValueError("the time is too old")
+    assert capfdbinary.readouterr().out == b"" and not DOCUMENT.printed
+
+
+@pytest.mark.parametrize("form", [*PRINTED, "csv", "tsv", "arrow"])
+def test_a_scan_without_rows_prints_what_one_with_rows_begins_with(form: str, capfdbinary: Any) -> None:
+    with Output(form, None).sink(BATCH.schema):
+        pass
+    empty = capfdbinary.readouterr().out
+    assert (b"id" in empty) is (form != "lines")

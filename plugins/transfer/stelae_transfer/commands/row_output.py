@@ -14,7 +14,7 @@ from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import drop_output
 from stelae.spi.errors import CallerError
 from stelae_transfer.files import Format, file_format
-from stelae_transfer.sinks import JsonSink, LinesSink, Sink, TableSink, TextSink, file_sink
+from stelae_transfer.sinks import JsonSink, LateSink, LinesSink, Sink, TableSink, TextSink, file_sink
 
 PRINTED = ("table", "lines", "text", "json")
 BINARY = (Format.PARQUET, Format.ARROW)
@@ -57,13 +57,13 @@ class Output:
 
     @contextmanager
     def sink(self, schema: Any, first_columns: Sequence[str] = ()) -> Iterator[Sink]:
-        """Open a sink for rows of a schema. After an error, printed output ends with the error, and no file is left.
+        """Open a sink for rows of a schema. After an error, printed rows end with the error, and no file is left.
 
         Args:
             schema: the Arrow schema of the rows.
             first_columns: columns that a table shows in preference to others."""
         with self._stream() as out:
-            sink = self._sink(out, schema, first_columns)
+            sink = LateSink(lambda: self._sink(out, schema, first_columns))
             try:
                 yield sink
             except BrokenPipeError:
