@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -100,3 +101,23 @@ def test_a_column_that_is_dropped_before_a_thread_reads_the_diff_is_not_asked_fo
     rows = RowBatch.from_ipc(changes_layout(replica.store.schema, None), memoryview(frames[1])).to_rows()
     assert (page.schema_version, page.row_count) == (2, len(rows))
     assert len(rows[0]) == len(SCHEMA.columns)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_column_that_is_dropped_while_the_diff_is_opened_is_not_asked_for(
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    """The store was altered between the look at its schema and the look at its rows."""
+    diff, dropped = replica.store.diff, msgspec.structs.replace(SCHEMA, version=2, columns=SCHEMA.columns[:-1])
+
+    def opened(*asked: Any) -> Any:
+        monkeypatch.setattr(replica.store, "diff", diff)
+        changes = diff(*asked) if is_open else None
+        replica.change_schema(dropped)
+        return changes or diff(*asked)
+
+    monkeypatch.setattr(replica.store, "diff", opened)
+    frames = DiffReader(replica.store, ScanSpec(), 10, 40, 1000).next()
+    page = decode(frames[0], ScanPage)
+    rows = RowBatch.from_ipc(changes_layout(dropped, None), memoryview(frames[1])).to_rows()
+    assert (page.schema_version, page.row_count) == (2, len(rows)) and len(rows) == 34 + 11

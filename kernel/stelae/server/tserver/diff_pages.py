@@ -6,7 +6,6 @@ says that no row changed among the keys that were read."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import msgspec
 
@@ -23,7 +22,7 @@ from stelae.server.tserver.scan_pages import (
     PageSource,
     encoded_rows,
 )
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Layout
@@ -62,15 +61,12 @@ class DiffReader:
         self._at = at
         self._rows_wanted = rows_max
         self._rows_max = min(rows_max, FIRST_PAGE_ROWS_MAX)
+        self._layout = Layout(())  #: The columns of the answer, once the diff is open.
         self._changes: Iterator[Changes] | None = None
+        self._first: Changes | None = None  #: Changes that are read, and not among ``_changes`` any more.
         self._unsent: list[RowBatch] = []
         self._through: bytes | None = None
         self._ended = False
-
-    @cached_property
-    def _layout(self) -> Layout:
-        """The columns of the answer. Computed on first use, so that ``next`` raises what is wrong with them."""
-        return changes_layout(self._schema, self._columns)
 
     def serves(self, store: TabletStore) -> bool:
         """Return whether a new diff of ``store`` would show the same rows as this reader."""
@@ -106,7 +102,7 @@ class DiffReader:
 
     def close(self) -> None:
         """Release the snapshot of the store. A second call has no effect."""
-        changes, self._changes, self._ended, self._unsent = self._changes, None, True, []
+        changes, self._changes, self._first, self._ended, self._unsent = self._changes, None, None, True, []
         close = getattr(changes, "close", None)  # Generators have it; a plain iterator holds nothing.
         if close is not None:
             close()
@@ -114,19 +110,36 @@ class DiffReader:
     def _fill(self) -> None:
         """Read changes until there are enough rows for a page, or ``EMPTY_BATCHES_MAX`` times."""
         if self._changes is None and not self._ended:
-            self._schema = self._store.schema  # A read waits for a thread, and the schema may have changed meanwhile.
-            spec = msgspec.structs.replace(self.spec, columns=self._layout.ids[:-1])
-            self._changes = self._store.diff(self._since, self._at, spec)
+            self._changes, self._first = self._opened()
         reads = 0
         while self._changes is not None and not self._ended and reads < EMPTY_BATCHES_MAX:
             if sum(map(len, self._unsent)) >= self._rows_max or self._unsent_bytes() >= PAGE_BYTES_MAX:
                 break
             reads += 1
-            changes = next(self._changes, None)
+            changes, self._first = self._first or next(self._changes, None), None
             self._through = None if changes is None else changes.through
             self._ended = self._through is None
             if changes is not None and len(changes.changed) + len(changes.deleted):
                 self._unsent.append(changes_batch(self._schema, self._layout, changes))
+
+    def _opened(self) -> tuple[Iterator[Changes], Changes | None]:
+        """Open the diff, and note the schema of its rows. Return the changes, and the first ones, which they lack then.
+
+        The schema may have changed since the reader was made, because a read waits for a thread. It may also change
+        while the diff is opened, which an engine does at the latest for the first changes. If a column was dropped in
+        that moment, the diff is opened again without it."""
+        while True:
+            self._schema = schema = self._store.schema
+            self._layout = changes_layout(schema, self._columns)
+            spec = msgspec.structs.replace(self.spec, columns=self._layout.ids[:-1])
+            try:
+                changes = self._store.diff(self._since, self._at, spec)
+                first = next(changes, None)
+            except SchemaMismatch:
+                if self._store.schema.version == schema.version:
+                    raise
+            else:
+                return changes, first
 
     def _unsent_bytes(self) -> int:
         return sum(rows.nbytes for rows in self._unsent)
