@@ -357,6 +357,8 @@ class AsyncSession:
             is_answered = True
         except Exception as error:
             self._error = self._error or error  # ``flush`` raises it.
+            which = f"rows {rows[0].number} to {rows[-1].number} of the session"
+            self._error.add_note(f"it is not known whether {which} are written")
             self.unreported.error = f"{type(error).__name__}: {error}"
         finally:
             self.unreported.given_up += 0 if is_answered else len(rows)
