@@ -206,7 +206,8 @@ class StandDown(msgspec.Struct, frozen=True, gc=False):
 
     The core enters the term and gives its vote in it to the survivor, so it cannot be recovered itself in this epoch.
     It campaigns no more until it has the survivor's log. The answer is in ``Ready.stood_down``, or is a rejection of
-    the token, and then nothing was done. It may be repeated."""
+    the token, and then nothing was done. It may be repeated. The only voter of a tablet rejects it, unless it knows of
+    a later recovery itself: another survivor lacks what it has committed alone."""
 
     token: int
     term: int
