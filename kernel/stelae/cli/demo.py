@@ -51,7 +51,7 @@ def demo(
     from stelae.cli.run_demo import DemoOptions, run_demo, take_down
 
     if down is not None:
-        raise typer.Exit(take_down(down))
+        raise typer.Exit(take_down(down, as_json=as_json))
     columns = tuple(name.strip() for name in key.split(",") if name.strip())
     options = DemoOptions(
         input_file=input_file,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ COUNT_DEFAULT = 3
 KILL_TIMEOUT_S = 10.0
 """Longest wait for the end of a process after SIGKILL. One that waits for a broken disk does not end before that."""
 
+SPACE_BYTES = 8 << 20
+"""Below this free space, a full disk is the likely reason why a cluster does not serve."""
+
 OK, DOWN, SILENT = "ok", "down", "silent"
 """States of a node. The process of a silent node runs, but it does not answer or the masters do not hear from it."""
 
@@ -48,15 +52,37 @@ def run_up(
         options = ClusterOptions(node_count=servers, engines=engines or None)
         cluster = ClusterWithMasters.create(directory, options, masters=masters, formatted=format_here)
         note(f"created {counted(masters, 'master')} and {counted(servers, 'tablet server')} in {directory}")
-    cluster.start(outlive=True)
-    note("waiting until the masters have heard from every tablet server")
-    asyncio.run(until_served(cluster, timeout_s))
+    with _named_leftovers(cluster):
+        cluster.start(outlive=True)
+        note("waiting until the masters have heard from every tablet server")
+        asyncio.run(until_served(cluster, timeout_s))
     if as_json:
         print_json({"directory": str(directory), "addresses": cluster.addresses, "nodes": _processes(cluster, {})})
     else:
         print(f"connect to {','.join(cluster.addresses)}")
         note(f"stop it with: stelae cluster down {directory}")
     return EXIT_OK
+
+
+@contextmanager
+def _named_leftovers(cluster: ClusterWithMasters) -> Iterator[None]:
+    """After an error or Ctrl-C, say which processes keep running, and what to do with them."""
+    try:
+        yield
+    except (KeyboardInterrupt, StelaeError, OSError):
+        if running := [node.name for node in cluster.nodes if node.running_pid() is not None]:
+            where = cluster.directory
+            note(f"{', '.join(running)} keep running: look with `stelae cluster status {where}`, stop them with")
+            note(f"`stelae cluster down {where}`, or start the others with `stelae cluster up {where}`")
+        note_full_disk(cluster.directory)
+        raise
+
+
+def note_full_disk(directory: Path) -> None:
+    """After an error, say that the disk is full if it is. The nodes perhaps could not even write that to their logs."""
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < SPACE_BYTES:
+        note(f"note: the disk of {directory} is full: {free_bytes >> 10:,} KiB are free")
 
 
 def _name_ignored(
@@ -78,8 +104,10 @@ def run_add_server(directory: Path, timeout_s: float, *, as_json: bool) -> int:
     """Format and start one more tablet server, and wait until the masters have heard from it."""
     cluster = ClusterWithMasters.open(directory, formatted=format_here)
     node = cluster.add_server()
-    node.start(outlive=True)
-    asyncio.run(until_served(cluster, timeout_s, server=node))
+    note(f"waiting until the masters have heard from {node.name}")
+    with _named_leftovers(cluster):
+        node.start(outlive=True)
+        asyncio.run(until_served(cluster, timeout_s, server=node))
     if as_json:
         print_json({"directory": str(directory), "name": node.name, "node_id": node.node_id, "address": node.address})
     else:

@@ -16,7 +16,7 @@ from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
 from stelae.cli.kit.phase_display import Display
 from stelae.cli.node_formatting import format_here
-from stelae.cli.run_cluster import run_down
+from stelae.cli.run_cluster import note_full_disk, run_down
 from stelae.local.cluster import ClusterOptions, check_engines
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.demo import Demo
@@ -32,9 +32,6 @@ QUICK_MASTERS = {
     "tserver": {"follower_unhealthy_ms": 5000},
 }
 """Settings with which masters give a server up after seconds: a demo should not be without an event for a minute."""
-
-SPACE_BYTES = 8 << 20
-"""Below this free space, a full disk is the likely reason why a demo has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +63,13 @@ def run_demo(options: DemoOptions) -> int:
         return EXIT_INTERRUPTED
 
 
-def take_down(directory: Path) -> int:
+def take_down(directory: Path, *, as_json: bool) -> int:
     """Stop the nodes of a cluster that ``--keep`` has kept running, and return the exit code.
 
     Raises:
         NotACluster: the folder has no cluster.
     """
-    return run_down(directory, STOP_TIMEOUT_S, as_json=False)
+    return run_down(directory, STOP_TIMEOUT_S, as_json=as_json)
 
 
 def _source(options: DemoOptions) -> DemoSource:
@@ -91,12 +88,12 @@ def _cluster_options(options: DemoOptions) -> ClusterOptions:
 def _run_in_temporary_folder(source: DemoSource, options: DemoOptions) -> int:
     """Run the demo in a temporary folder. Keep the folder, with the logs of the nodes, if something is wrong."""
     directory = Path(tempfile.mkdtemp(prefix="stelae-demo-"))
-    wrong = False
+    wrong = True
     try:
         code = _run_in(directory, source, options)
         wrong = code != EXIT_OK
-    except StelaeError:
-        wrong = True
+    except KeyboardInterrupt:
+        wrong = False
         raise
     finally:
         if wrong and any(directory.glob("*/node.log")):
@@ -122,9 +119,7 @@ def _run_in(directory: Path, source: DemoSource, options: DemoOptions) -> int:
             report = asyncio.run(demo.run())
         kept = options.keep is not None
     except StelaeError:
-        free_bytes = shutil.disk_usage(directory).free
-        if free_bytes < SPACE_BYTES:
-            note(f"note: the disk of {directory} is full: {free_bytes >> 10:,} KiB are free")
+        note_full_disk(directory)
         raise
     finally:
         if not kept:

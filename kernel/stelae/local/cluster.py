@@ -5,12 +5,15 @@ folder with ``node.toml``, its data and its log."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,7 @@ class ClusterExists(CallerError):
 
 
 class NotACluster(CallerError):
-    """The folder has no cluster in it."""
+    """The folder has no cluster in it, or none that the command can use."""
 
     code = "NOT_A_CLUSTER"
 
@@ -119,10 +122,22 @@ class LocalCluster:
                 nodes, or the consensus engine serves one node only. Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: ``stelae fs format`` failed; the message has its output.
+            NoFreePorts: there are not enough free ports.
+            OSError: a file cannot be written. After any error nothing is left.
         """
         check_engines(options)
         _check_replicates(options)
-        make_folder(directory)
+        with new_folder(directory):
+            return cls._create(directory, tablet, options, formatted)
+
+    @classmethod
+    def _create(
+        cls,
+        directory: Path,
+        tablet: TabletSpec,
+        options: ClusterOptions,
+        formatted: Callable[[NodeProcess, NodeId], None] | None,
+    ) -> LocalCluster:
         cluster_id = f"local-{secrets.token_hex(6)}"
         nodes = [
             NodeProcess(
@@ -151,19 +166,15 @@ class LocalCluster:
         Raises:
             NotACluster: the folder has no cluster in it.
         """
-        path = directory / CLUSTER_FILE
+        found = read_cluster_file(directory)
         try:
-            found = json.loads(path.read_text())
             nodes = [
                 NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"])
                 for n in found["nodes"]
             ]
             return cls(directory, TabletId(found["tablet_id"]), nodes)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NotACluster(
-                f"{directory} has no local cluster in it ({CLUSTER_FILE} is missing or unreadable); "
-                "create one with: stelae cluster up DIR"
-            ) from error
+        except (KeyError, TypeError) as error:
+            raise NotACluster(f"{directory / CLUSTER_FILE} does not list the nodes of a local cluster") from error
 
     @property
     def addresses(self) -> list[str]:
@@ -226,13 +237,52 @@ def _check_replicates(options: ClusterOptions) -> None:
         raise ConfigError(fact, hint="Choose the consensus engine 'raft', or one node.")
 
 
-def make_folder(directory: Path) -> None:
-    """Create the folder of a new cluster; ``ClusterExists``: the folder is not empty."""
+@contextmanager
+def new_folder(directory: Path) -> Iterator[None]:
+    """Create the folder of a new cluster, and lock it while the cluster is created in it.
+
+    After an error or an interrupt nothing is left: a part of a cluster would be of no use, and in the way of the next
+    attempt. ``ClusterExists``: the folder is not empty. Another command may have created a cluster meanwhile."""
+    existed = directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise ClusterExists(
-            f"{directory} is not empty; choose a new folder, or remove this one if its data is not needed any more"
-        )
+    with locked(directory):
+        if any(directory.iterdir()):
+            raise ClusterExists(
+                f"{directory} is not empty; choose a new folder, or remove this one if its data is not needed any more"
+            )
+        try:
+            yield
+        except BaseException:
+            for path in [*directory.iterdir()]:  # It was empty, and is locked: all of this was created here.
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not existed:
+                directory.rmdir()
+            raise
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Lock the folder of a cluster against other commands that create or change the cluster file. Waits for them."""
+    folder = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def read_cluster_file(directory: Path) -> Any:
+    """Return the contents of the cluster file of a folder; ``NotACluster``: it is missing or cannot be read."""
+    path = directory / CLUSTER_FILE
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        fact = f"{directory} has no local cluster in it; create one with: stelae cluster up {directory}"
+        raise NotACluster(fact) from error
+    except (OSError, ValueError) as error:
+        fact = f"{path}, which lists the nodes of the cluster, cannot be read: {error}"
+        hint = "restore it, or run each node by itself with --config: stelae master run, stelae tserver run"
+        raise NotACluster(f"{fact}; {hint}") from error
 
 
 def format_node(node: NodeProcess, uuid: NodeId | None = None) -> None:

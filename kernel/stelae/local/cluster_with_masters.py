@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from stelae.local.cluster import (
     NotACluster,
     check_engines,
     format_node,
-    make_folder,
+    locked,
+    new_folder,
+    read_cluster_file,
     sections_text,
 )
 from stelae.local.node_process import NodeProcess, NodeRuns, Role
@@ -34,6 +35,10 @@ KIND = "masters"
 
 class FolderLost(StelaeError, code="FOLDER_LOST"):
     """The folder of a node is gone, so that the node cannot be started."""
+
+
+class FolderMoved(StelaeError, code="FOLDER_MOVED"):
+    """The folder of a cluster was moved or copied: its nodes would use what is stored elsewhere."""
 
 
 class ClusterWithMasters:
@@ -73,12 +78,20 @@ class ClusterWithMasters:
                 tablet servers, or the number of masters is even. Nothing was written.
             ClusterExists: the folder is not empty.
             FormatFailed: ``stelae fs format`` failed; the message has its output.
+            NoFreePorts: there are not enough free ports.
+            OSError: a file cannot be written. After any error nothing is left.
         """
         check_engines(options)
         if masters % 2 == 0:  # Each master would refuse its node.toml, at every start.
             fact = f"{masters} masters tolerate no more failures than {masters - 1}"
             raise ConfigError(fact, hint=f"Use {masters - 1} or {masters + 1} masters.")
-        make_folder(directory)
+        with new_folder(directory):
+            return cls._create(directory, options, masters, formatted)
+
+    @classmethod
+    def _create(
+        cls, directory: Path, options: ClusterOptions, masters: int, formatted: Callable[[NodeProcess, NodeId], None]
+    ) -> ClusterWithMasters:
         ports = iter(free_ports(masters + options.node_count))
         cluster = cls(
             directory,
@@ -112,14 +125,13 @@ class ClusterWithMasters:
         Raises:
             NotACluster: the folder has no cluster with masters in it.
         """
+        found = read_cluster_file(directory)
         try:
-            found = json.loads((directory / CLUSTER_FILE).read_text())
             masters = _processes(directory, found[KIND], "master")
             servers = _processes(directory, found["servers"], "tserver")
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NotACluster(
-                f"{directory} has no local cluster with masters in it; create one with: stelae cluster up {directory}"
-            ) from error
+        except (KeyError, TypeError) as error:
+            fact = f"{directory / CLUSTER_FILE} lists no masters and tablet servers: the cluster has no masters"
+            raise NotACluster(f"{fact}; choose another folder, or create one with: stelae cluster up DIR") from error
         return cls(directory, masters, servers, formatted)
 
     def add_server(self) -> NodeProcess:
@@ -192,7 +204,7 @@ class ClusterWithMasters:
     ) -> list[NodeProcess]:
         """Change a list of the cluster file, which another command may have changed since this object read it."""
         known = {node.node_id: node for node in self.nodes}
-        with _locked(self.directory):
+        with locked(self.directory):
             found = json.loads((self.directory / CLUSTER_FILE).read_text())
             listed = _processes(self.directory, found[key], role)
             nodes = change([known.get(node.node_id, node) for node in listed])  # With the processes started here.
@@ -215,8 +227,10 @@ class ClusterWithMasters:
         Another command may start the nodes of the folder at the same time. Each node is started by one of the two.
 
         Raises:
+            FolderMoved: the folder is a copy, or was moved. No node was started.
             FolderLost: the folders of some nodes are gone. All other nodes were started.
         """
+        check_not_moved(self.nodes)
         lost = [node for node in self.nodes if not node.config_path.exists()]
         for node in self.nodes:
             if node not in lost and node.running_pid() is None:
@@ -240,6 +254,31 @@ class ClusterWithMasters:
             node.kill()
 
 
+def check_not_moved(nodes: Sequence[NodeProcess]) -> None:
+    """Check that nodes store their data in their own folders, or in a folder that the user has chosen.
+
+    A ``node.toml`` has an absolute path. So the nodes of a copied cluster would use the data of the original, and those
+    of a moved one would find nothing.
+
+    Raises:
+        FolderMoved: nodes name the folder of another cluster, or one that is gone.
+    """
+    for node in nodes:
+        with suppress(OSError, ValueError, KeyError):  # The node itself says what is wrong with its file.
+            stored = Path(tomllib.loads(node.config_path.read_text())["node"]["directory"])
+            elsewhere = stored.parent.parent
+            own = node.directory.parent.resolve()
+            if stored.parts[-2:] != (node.name, "data") or elsewhere.resolve() == own:
+                continue
+            if stored.exists() and not (elsewhere / CLUSTER_FILE).exists():
+                continue
+            raise FolderMoved(
+                f"{node.config_path} has the directory {stored}: its folder was moved or copied. After a "
+                f"move, replace {elsewhere} by {own} in each node.toml. Never run a copy, not even in place of the "
+                "original: its nodes have forgotten their last votes and writes"
+            )
+
+
 def addresses_of(directory: Path) -> list[str]:
     """Return the addresses that a client of a local cluster connects to: its masters, or its nodes if it has none.
 
@@ -259,17 +298,6 @@ def _process(directory: Path, role: Role, number: int, port: int) -> NodeProcess
 
 def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
     return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Lock the folder of a cluster against other commands that change the cluster file. Waits for them."""
-    folder = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def _write(directory: Path, found: Mapping[str, Any]) -> None:

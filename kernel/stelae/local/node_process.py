@@ -90,6 +90,7 @@ class NodeProcess:
         Raises:
             NodeRuns: a process that was started here runs already, perhaps one that another command has started since
                 this one looked. No process was started.
+            OSError: the process cannot be started, or its id cannot be written. None runs.
         """
         command = [sys.executable, "-m", "stelae", self.role, "run", "--config"]
         command.append(str(self.config_path))
@@ -101,7 +102,7 @@ class NodeProcess:
             if not _lock(lock):
                 raise NodeRuns(f"{self.name} runs already: a process has {self._lock_path} locked")
             lock.truncate(0)
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
                 stdout=log,
@@ -110,7 +111,13 @@ class NodeProcess:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 pass_fds=(lock.fileno(),),
             )
-            lock.write(str(self._process.pid).encode())
+            self._process = process
+            try:
+                lock.write(str(process.pid).encode())
+                lock.flush()
+            except BaseException:  # On a full disk, for example. No other command would find the process.
+                self.kill()
+                raise
 
     def check(self) -> None:
         """Check that the process still runs, if this object has started it.
@@ -187,12 +194,15 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def _locking_pid(lock: Path) -> int | None:
-    """Return the process id in a file that a process has locked; ``None``: the file is not locked."""
+    """Return the process id in a file that a process has locked; ``None``: the file is not locked.
+
+    The lock for the question is shared: otherwise two questions at once would each take the other for the process, and
+    its id is perhaps that of another program by now."""
     try:
-        with lock.open("r+b") as file:
+        with lock.open("rb") as file:
             text = file.read().strip()
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 return int(text) if text.isdigit() else None
     except OSError:

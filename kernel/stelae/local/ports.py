@@ -9,7 +9,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, StelaeError
 
 VARIABLE = "STELAE_LOCAL_PORTS"
 """The environment variable with the range of ports to use, ``LOW-HIGH``: processes with their own never meet."""
@@ -25,6 +25,10 @@ _ENOUGH = 1_000
 """The fewest candidates to draw from."""
 
 
+class NoFreePorts(StelaeError, code="NO_FREE_PORTS"):
+    """There are not enough free ports for the nodes."""
+
+
 def free_ports(count: int) -> list[int]:
     """Return ports that are free now. A node whose port is in use at its start ends with an error.
 
@@ -33,7 +37,7 @@ def free_ports(count: int) -> list[int]:
     another process that calls this, unless ``STELAE_LOCAL_PORTS`` gives each its own range.
 
     Raises:
-        OSError: there are not enough free ports.
+        NoFreePorts: there are not enough free ports.
         CallerError: ``STELAE_LOCAL_PORTS`` is no range of ports.
     """
     candidates = _candidates()
@@ -50,7 +54,9 @@ def free_ports(count: int) -> list[int]:
             ports.append(one.getsockname()[1])
         if len(ports) == count:
             return ports
-    raise OSError(f"only {len(ports)} of {count} ports are free on 127.0.0.1")
+    given = os.environ.get(VARIABLE)
+    fact = f"only {len(ports)} of {count} ports are free on 127.0.0.1" + (f" in {VARIABLE}={given}" if given else "")
+    raise NoFreePorts(f"{fact}; {'give a wider range' if given else 'stop other clusters'}, or start fewer nodes")
 
 
 def _candidates() -> list[int]:

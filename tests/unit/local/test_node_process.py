@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import sys
 import time
@@ -83,6 +84,41 @@ def test_a_look_at_the_moment_of_the_start_does_not_hide_the_process(
         assert somebody.running_pid() == sleeper.pid is not None
     finally:
         sleeper.kill()
+
+
+def test_two_questions_at_once_do_not_take_each_other_for_the_process(
+    sleeper: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one got the id of a process that had ended. `stelae cluster down` could have killed another one."""
+    sleeper.start(outlive=True)
+    sleeper.kill()
+    assert (tmp_path / "process.lock").read_text()
+    first, second = (NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path) for _ in range(2))
+    answers: list[int | None] = []
+    flock = fcntl.flock
+
+    def ask_meanwhile(file: int, how: int) -> None:
+        flock(file, how)
+        if not answers:
+            answers.append(-1)
+            answers.append(second.running_pid())
+
+    monkeypatch.setattr(fcntl, "flock", ask_meanwhile)
+    assert [first.running_pid(), *answers[1:]] == [None, None]
+
+
+def test_a_process_whose_id_cannot_be_written_is_not_left_behind(sleeper: NodeProcess, tmp_path: Path) -> None:
+    """On a full disk the node ran, `stelae cluster status` did not see it, and `stelae cluster down` did not end it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            sleeper.start(outlive=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert sleeper.pid is None
+    with (tmp_path / "process.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # A process that runs would have it locked.
 
 
 @pytest.mark.parametrize(
