@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import msgspec
+from crc32c import crc32c
 
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.services import EngineServices
+from stelae.spi.services import EngineServices, Files
 from stelae.spi.store import Edit, VersionedRows
 from stelae_store_memory import MemoryStore
 
@@ -38,7 +40,7 @@ class DurableStore(MemoryStore):
         store._files, store._directory = services.files, directory
         store._live, store._flushed = manifest.decode(), flushed
         if manifest:
-            data = services.files.read_bytes(f"{directory}/{store._live}")
+            data = _checked(services.files, f"{directory}/{store._live}")
             floor, pieces = msgspec.msgpack.decode(data, type=tuple[int, list[tuple[int, bool, list[int], bytes]]])
             store.set_history_floor(floor)
             store.import_((_piece(schemas, *piece) for piece in pieces), flushed)
@@ -52,7 +54,8 @@ class DurableStore(MemoryStore):
         pieces = [(p.schema_version, p.deleted, p.timestamps, p.rows.to_ipc()) for p in self.export()]
         name = f"rows-{self.applied.index}"
         self._make_directory()
-        self._files.replace(f"{self._directory}/{name}", msgspec.msgpack.encode((floor, pieces)))
+        data = msgspec.msgpack.encode((floor, pieces))
+        self._files.replace(f"{self._directory}/{name}", crc32c(data).to_bytes(4, "little") + data)
         obsolete = (self._live,) if self._live else ()
         return Edit(manifest=name.encode(), flushed=self.applied, obsolete=obsolete)
 
@@ -76,6 +79,17 @@ class DurableStore(MemoryStore):
             for name in self._files.listdir(self._directory):
                 if name != self._live:
                     self._files.remove(f"{self._directory}/{name}")
+
+
+def _checked(files: Files, path: str) -> bytes:
+    """Return the contents of a file after its checksum; ``Corrupt``: it is not what was written."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError as error:
+        raise Corrupt("the file is missing", path=path) from error
+    if len(data) < 5 or int.from_bytes(data[:4], "little") != crc32c(data[4:]):
+        raise Corrupt("the file fails its checksum", path=path, offset=0)
+    return data[4:]
 
 
 def _piece(

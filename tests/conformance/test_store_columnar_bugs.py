@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from stelae.rows.defaults import Defaults
 from stelae.sim.disk_file import VirtualFile
 from stelae.spi.errors import SchemaMismatch, StorageError
 from stelae.spi.scan import Order
 from stelae.spi.schema import Layout, Schema
-from stelae.spi.store import Edit
+from stelae.spi.store import Edit, VersionedRows
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
 from stelae_store_columnar import (
     ColumnarStore,
@@ -25,18 +27,21 @@ from stelae_store_columnar import (
     memory_chunks,
     point_lookup,
     store,
+    verified_file,
     version_resolver,
     versions,
 )
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_maintenance import BlockMaintenance
-from stelae_store_columnar.block_merging import BlockMerger
+from stelae_store_columnar.block_merging import BlockMerger, whole_versions
 from stelae_store_columnar.levels import Levels
+from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.newest_versions import NewestVersions
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
+from stelae_store_columnar.snapshot import ColumnarSnapshot
 from stelae_store_columnar.version_resolver import VersionResolver
 from stelae_store_columnar.versions import RowVersions
 from stelae_store_columnar.view import StepReader
@@ -80,10 +85,8 @@ def drops_too_much_history(
     return inner(self, parts, floor + 1000, bottom)
 
 
-def forgets_what_is_below(
-    state: Any, sources: Any, span: Any, cut: Any, inner: Any = block_merging.whole_versions
-) -> Any:
-    return inner(replace(state, levels=Levels()), sources, span, cut)
+def forgets_what_is_below(state: Any, *given: Any) -> Any:
+    return whole_versions(replace(state, levels=Levels()), *given)
 
 
 def prunes_what_is_not_alone(self: Pruner, part: Any, *, alone: bool, inner: Any = Pruner._cannot_match) -> Any:
@@ -141,7 +144,105 @@ def fills_by_the_schema_in_force(self: Defaults, current: Schema, written: Schem
     return current.layout
 
 
+def shows_no_rows_while_it_flushes(self: ColumnarStore, inner: Any = ColumnarStore.flush) -> Edit | None:
+    memory, self._memory = self._memory, ColumnarMemtable()
+    self._publish()
+    Event().wait(0.05)  # For long enough that readers see it.
+    self._memory = memory
+    self._publish()
+    edit: Edit | None = inner(self)
+    return edit
+
+
+def exports_what_is_there_by_then(self: ColumnarStore, inner: Any = ColumnarStore.export) -> Iterator[VersionedRows]:
+    yield next(inner(self))
+    yield from inner(self)
+
+
+def describes_the_bytes_of_now(self: ColumnarSnapshot, number: int, inner: Any = ColumnarSnapshot._units_of) -> Any:
+    return tuple(replaced(unit, digest="0" * 64) for unit in inner(self, number))
+
+
+def pins_the_edit_before(self: BlockMaintenance, inner: Any = BlockMaintenance.committed_blocks) -> Any:
+    edit, blocks = inner(self)
+    return replaced(edit, flushed=edit.flushed._replace(index=edit.flushed.index - 1)), blocks[:-1]
+
+
+def reads_any_chunk(file: Any, chunk: Any, path: str) -> bytes:
+    return bytes(file.pread(chunk.size_bytes, chunk.offset))
+
+
 BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
+    (
+        BlockDirectory,
+        "hold",
+        lambda self, names: None,
+        ColumnarStore,
+        StoreConformance.test_a_snapshot_of_files_does_not_change_until_it_is_released,
+    ),
+    (
+        BlockDirectory,
+        "release",
+        lambda self, names: None,
+        ColumnarStore,
+        StoreConformance.test_a_snapshot_of_files_does_not_change_until_it_is_released,
+    ),
+    (
+        ColumnarSnapshot,
+        "_units_of",
+        describes_the_bytes_of_now,
+        ColumnarStore,
+        StoreConformance.test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere,
+    ),
+    (
+        BlockMaintenance,
+        "committed_blocks",
+        pins_the_edit_before,
+        ColumnarStore,
+        StoreConformance.test_the_files_of_a_snapshot_and_its_edit_are_the_store_elsewhere,
+    ),
+    (
+        BlockDirectory,
+        "remove",
+        lambda self, names: None,
+        ColumnarStore,
+        StoreConformance.test_the_commit_of_an_edit_removes_the_files_that_it_replaces,
+    ),
+    (
+        BlockDirectory,
+        "remove_orphans",
+        lambda self, live: None,
+        ColumnarStore,
+        StoreConformance.test_a_start_removes_the_files_of_edits_without_effect,
+    ),
+    (
+        verified_file,
+        "read_chunk",
+        reads_any_chunk,
+        ColumnarStore,
+        StoreConformance.test_a_flipped_bit_is_reported_or_harms_nothing,
+    ),
+    (
+        ColumnarStore,
+        "memory_bytes",
+        lambda self: 1 << 20,
+        ColumnarStore,
+        StoreConformance.test_flushed_rows_do_not_count_as_memory,
+    ),
+    (
+        ColumnarStore,
+        "flush",
+        shows_no_rows_while_it_flushes,
+        ColumnarStore,
+        StoreConformance.test_other_threads_read_whole_entries_while_others_are_applied_and_flushed,
+    ),
+    (
+        ColumnarStore,
+        "export",
+        exports_what_is_there_by_then,
+        ColumnarStore,
+        StoreConformance.test_an_export_returns_the_rows_of_the_time_when_it_was_opened,
+    ),
     (
         PointLookup,
         "_versions",

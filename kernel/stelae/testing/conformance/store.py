@@ -16,9 +16,11 @@ import pytest
 from stelae.testing.conformance.store_altering import AlteringChecks
 from stelae.testing.conformance.store_apply import ApplyChecks
 from stelae.testing.conformance.store_crash import CrashChecks
+from stelae.testing.conformance.store_files import FileChecks
 from stelae.testing.conformance.store_harness import StoreHarness
 from stelae.testing.conformance.store_history import StoreHistoryChecks
 from stelae.testing.conformance.store_lookup import LookupChecks
+from stelae.testing.conformance.store_readers import ReaderChecks
 from stelae.testing.conformance.store_scan import ScanChecks
 from stelae.testing.conformance.store_shapes import ShapeChecks
 from stelae.testing.conformance.store_sizes import SizeChecks
@@ -27,7 +29,16 @@ __all__ = ["StoreConformance", "StoreHarness"]
 
 
 class StoreConformance(
-    ApplyChecks, ScanChecks, LookupChecks, ShapeChecks, SizeChecks, StoreHistoryChecks, CrashChecks, AlteringChecks
+    ApplyChecks,
+    ScanChecks,
+    LookupChecks,
+    ShapeChecks,
+    SizeChecks,
+    StoreHistoryChecks,
+    CrashChecks,
+    FileChecks,
+    ReaderChecks,
+    AlteringChecks,
 ):
     """The suite. ``harness`` must be overridden."""
 
