@@ -109,7 +109,7 @@ def test_a_node_that_ends_by_itself_is_a_finding_and_its_folder_is_kept(tmp_path
         (("--up", "--dir", "x"), "not both"),
         (("--up", "--minutes", "0"), "--minutes 0 injects no fault"),
         (("--up", "--faults", "kill-two"), f"no fault is called 'kill-two'; known: {', '.join(KINDS)}"),
-        (("--dir", "nowhere"), "nowhere has no local cluster with masters in it"),
+        (("--dir", "nowhere"), "nowhere has no local cluster in it"),
         (("--up", "--servers", "2"), "Invalid value for '--servers'"),
         (("--dir", "x", "--servers", "5"), "--servers needs --up"),
         (("--up", "--every", "4"), "--every 4 is too short: a fault lasts up to 4 s; give 5 or more"),

@@ -19,7 +19,7 @@ from stelae_chaos.history import ChaosHistory, LastRows
 from stelae_chaos.operations import FINAL_CLIENT, ChaosFinding, ChaosOutcome, CounterRead, SnapshotRead
 from stelae_chaos.register_check import last_reads
 from stelae_chaos.tables import ChaosTables, TableNames
-from stelae_chaos.workloads import GROUPS, count_of, snapshot_of
+from stelae_chaos.workloads import GROUPS, count_of, register_value, snapshot_of
 
 _FINAL: Final[dict[str, Any]] = {"client": FINAL_CLIENT, "number": 0, "outcome": ChaosOutcome.DONE}
 
@@ -86,7 +86,8 @@ async def read_everything(tables: ChaosTables, history: ChaosHistory, now_us: Ca
     """
     begun_us = now_us()
     registers = await tables.registers.scan(timeout_s=READ_TIMEOUT_S).to_pylist()
-    history.add(last_reads(history.registers, {row["id"]: row["text"] for row in registers}, begun_us, now_us()))
+    values = {row["id"]: register_value(row["id"], row) for row in registers}
+    history.add(last_reads(history.registers, values, begun_us, now_us()))
     await _read_counters(tables, history, now_us)
     # The clock of the node that led may have been ahead of this machine's.
     at = max([tables.sums.now(), *(batch.timestamp for batch in history.batches)])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stelae_chaos.answer_check import check_answers
 from stelae_chaos.append_check import AppendedRow, check_appends
 from stelae_chaos.batch_check import check_batches
 from stelae_chaos.counter_check import CountedRow, check_counted, check_counters
@@ -86,6 +87,7 @@ class ChaosHistory:
             *check_counted(self.increments, last.counters),
         )
         return [
+            *check_answers(self.all()),
             *check_registers(self.registers),
             *(at_the_end or ()),
             *check_counters(self.increments, self.counter_reads),

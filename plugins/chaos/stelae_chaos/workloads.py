@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -92,6 +92,19 @@ def answer_of(result: WriteResult) -> WriteAnswer:
     return WriteAnswer(ChaosOutcome.REFUSED, code)
 
 
+def unknown(error: StelaeError) -> WriteAnswer:
+    """Return the answer of an operation that ended with an error: its outcome is not known."""
+    return WriteAnswer(ChaosOutcome.UNKNOWN, str(getattr(error, "remote_code", error.code)))
+
+
+def register_value(key: int, row: Mapping[str, Any]) -> str:
+    """Return what a read of a register says. A value that no client writes says that the row is not of this key."""
+    text = row["text"]
+    if row["id"] != key:
+        return f"row of key {row['id']}: {text}"
+    return "a null" if text is None else str(text)
+
+
 class Workloads:
     """The loops of one client process.
 
@@ -142,8 +155,8 @@ class Workloads:
             try:
                 row = await self._tables.registers.get(key, timeout_s=TIMEOUT_S)
             except StelaeError as error:
-                return self._end(call, number, begun_us, WriteAnswer(ChaosOutcome.UNKNOWN, error.code))
-            value = None if row is None else row["text"]
+                return self._end(call, number, begun_us, unknown(error))
+            value = None if row is None else register_value(key, row)
             return self._end(partial(call, value=value), number, begun_us, WriteAnswer(ChaosOutcome.DONE))
         value = None if action is ClientAction.DELETE else f"{self._client}/{number}"
         rows = [(key,) if value is None else (key, value)]
@@ -166,8 +179,7 @@ class Workloads:
         try:
             count = await count_of(self._tables, counter, TIMEOUT_S)
         except StelaeError as error:
-            answer = WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
-            return self._end(partial(CounterRead, counter=counter), number, begun_us, answer)
+            return self._end(partial(CounterRead, counter=counter), number, begun_us, unknown(error))
         read = partial(CounterRead, counter=counter, count=count)
         return self._end(read, number, begun_us, WriteAnswer(ChaosOutcome.DONE))
 
@@ -185,8 +197,7 @@ class Workloads:
         try:
             rows_read = await snapshot_of(self._tables, group, at, TIMEOUT_S)
         except StelaeError as error:
-            answer = WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
-            return self._end(partial(SnapshotRead, group=group, at=at), number, begun_us, answer)
+            return self._end(partial(SnapshotRead, group=group, at=at), number, begun_us, unknown(error))
         read = partial(SnapshotRead, group=group, at=at, rows=rows_read)
         return self._end(read, number, begun_us, WriteAnswer(ChaosOutcome.DONE))
 
@@ -211,7 +222,7 @@ class Workloads:
         try:
             return answer_of(await table.write(kind, rows, errors="return", timeout_s=TIMEOUT_S))
         except StelaeError as error:
-            return WriteAnswer(ChaosOutcome.UNKNOWN, error.code)
+            return unknown(error)
 
     def _begin(self) -> tuple[int, int]:
         self._count += 1

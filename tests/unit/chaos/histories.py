@@ -58,9 +58,9 @@ def counted(begun_s: float, ended_s: float, count: int) -> CounterRead:
     return CounterRead(counter=3, count=count, **at(begun_s, ended_s, int(begun_s * 10)))
 
 
-def batch(number: int, timestamp: int, outcome: ChaosOutcome = DONE) -> BatchWrite:
+def batch(number: int, timestamp: int, outcome: ChaosOutcome = DONE, error: str = "") -> BatchWrite:
     """A batch of group 1."""
-    return BatchWrite(group=1, timestamp=timestamp, **at(number, number + 0.5, number, outcome))
+    return BatchWrite(group=1, timestamp=timestamp, **at(number, number + 0.5, number, outcome, error))
 
 
 def rows(number: int) -> list[SnapshotRow]:
