@@ -31,6 +31,7 @@ from stelae.spi.members import AddServer, Member, MemberType
 from stelae.spi.scan import ScanSpec
 from stelae.testing.copy_world import NO_FENCES, ManualClock, MemoryControl, MemorySink
 from stelae.wire.settings import Lane
+from stelae_wal_segmented import SegmentedWal
 from tests.e2e.copied_store import built
 from tests.e2e.nodes import TABLET, WAIT_S, Cluster, connected, insert, running, until
 
@@ -148,7 +149,14 @@ def test_a_copy_is_the_whole_replica_whatever_the_engines(
     on_cluster(tmp_path, settings_of(wal, source_store), work, settings_of(wal, target_store))
 
 
-def test_a_snapshot_of_a_replica_that_is_written_has_every_row_that_was_acknowledged_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log_snapshots", [True, False])
+def test_a_snapshot_of_a_replica_that_is_written_has_every_row_that_was_acknowledged_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_snapshots: bool
+) -> None:
+    """A log engine without snapshots served no copies, so no replica of its nodes was ever replaced."""
+    if not log_snapshots:
+        monkeypatch.setattr(SegmentedWal, "capabilities", SegmentedWal.capabilities - {"snapshot"})
+
     async def work(cluster: Cluster, target: Target) -> None:
         source, acknowledged = await cluster.leading(), COUNT
         async with connected(cluster) as tablet:

@@ -158,7 +158,8 @@ class WalEngine(Engine):
 
     Capabilities:
 
-    - ``snapshot``: ``snapshot`` is supported.
+    - ``snapshot``: ``snapshot`` is supported. Without it, a copy of a replica is made by ``read``, and has to be begun
+      again if a suffix is replaced meanwhile.
     - ``files``: a snapshot consists of files.
     - ``fake_files``: all I/O goes through ``Files``.
     - ``always_synced``: a commit without ``sync`` survives a crash too."""

@@ -35,6 +35,7 @@ from stelae.lifecycle.copy_log import log_pieces
 from stelae.lifecycle.copy_rows import export_pieces
 from stelae.lifecycle.copy_spool import CopySpool
 from stelae.protocol.copy_messages import BeginCopy
+from stelae.server.tserver.log_view import view_of
 from stelae.server.tserver.loop_calls import ThreadCalls
 from stelae.server.tserver.tablet_service import replica_of
 from stelae.spi.copy_plan import CopySnapshot
@@ -129,10 +130,7 @@ class SnapshotTaker:
         # Read after the rows: a config up to ``base`` is not in the copied log, so the target would never learn it.
         config: TabletConfig = self._calls.call(lambda done: done(replica.status.committed_config))
         self._until(partial(self._is_durable, replica, max(base.index, config.op_id.index)))
-        wal = self._node.engines.wal
-        if "snapshot" not in wal.capabilities:
-            raise Unsupported(f"log engine {wal.name!r} has no snapshots, so this node serves no copies")
-        view = wal.snapshot(replica.log, base.index + 1)
+        view = view_of(self._node.engines.wal, replica.log, base.index + 1)
         pins.callback(view.release)
         spool = CopySpool(self._node.files, f"{self._directory}/{name}")
         pins.callback(spool.close)
