@@ -24,13 +24,19 @@ from stelae.spi.errors import CallerError, StorageError
 NAME_LENGTH_MAX = 32
 """Most characters of the name of an engine, which becomes part of file, package and class names."""
 
+_NO_TEMPLATE = (
+    "it has a contract and a conformance suite, but no template yet; start from docs/howto/replace-an-engine.md"
+)
+
 KINDS_WITHOUT_TEMPLATE = {
-    "store": "it has a contract and a conformance suite, but no template yet",
-    "consensus": "it has a contract and a conformance suite, but no template yet",
-    "copy": "it has a contract and a conformance suite, but no template yet",
-    "policy": "it has a contract and a conformance suite, but no template yet",
+    "store": _NO_TEMPLATE,
+    "consensus": _NO_TEMPLATE,
+    "copy": _NO_TEMPLATE,
+    "policy": _NO_TEMPLATE,
+    "service": "docs/howto/add-a-service.md has a complete one",
+    "cli": "docs/howto/replace-an-engine.md says how a plugin adds a command",
 }
-"""Kinds of engines without a template, and the reason."""
+"""Kinds of plugins without a template, with the reason and the next step."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _PACKAGE = "package"
@@ -111,7 +117,7 @@ def _check(names: PluginNames) -> None:
     if names.kind in KINDS_WITHOUT_TEMPLATE:
         reason = KINDS_WITHOUT_TEMPLATE[names.kind]
         raise CallerError(
-            f"there is no template for an engine of kind {names.kind!r}: {reason}; kinds with a template: {kinds}"
+            f"there is no template for a plugin of kind {names.kind!r}: {reason}; kinds with a template: {kinds}"
         )
     if names.kind not in _kinds():
         raise CallerError(f"unknown kind {names.kind!r}; kinds with a template: {kinds}")
