@@ -9,6 +9,7 @@ import typer
 
 from stelae.cli.cluster_describe import register as register_describe
 from stelae.cli.kit.output import JsonOption, command_group
+from stelae.cli.kit.sigterm import sigterm_as_interrupt
 from stelae.cli.rebalance import register as register_rebalance
 
 commands = command_group(
@@ -62,7 +63,9 @@ def up(
     from stelae.cli.run_cluster import run_up
 
     engines = {kind: name for kind, name in (("wal", wal), ("store", store)) if name}
-    raise typer.Exit(run_up(directory, masters, servers, engines, timeout_s, as_json=as_json))
+    with sigterm_as_interrupt():
+        code = run_up(directory, masters, servers, engines, timeout_s, as_json=as_json)
+    raise typer.Exit(code)
 
 
 @commands.command("add-server")

@@ -15,6 +15,7 @@ from stelae.cli.demo_file import BadSource, from_file
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
 from stelae.cli.kit.phase_display import Display
+from stelae.cli.kit.sigterm import sigterm_as_interrupt
 from stelae.cli.node_formatting import format_here
 from stelae.cli.run_cluster import note_full_disk, run_down
 from stelae.local.cluster import ClusterOptions, check_engines
@@ -55,9 +56,10 @@ def run_demo(options: DemoOptions) -> int:
     check_engines(_cluster_options(options))
     source = _source(options)
     try:
-        if options.keep is not None:
-            return _run_in(options.keep, source, options)
-        return _run_in_temporary_folder(source, options)
+        with sigterm_as_interrupt():
+            if options.keep is not None:
+                return _run_in(options.keep, source, options)
+            return _run_in_temporary_folder(source, options)
     except KeyboardInterrupt:
         note("interrupted; every node was stopped")
         return EXIT_INTERRUPTED

@@ -9,7 +9,7 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
-from stelae_bench.options import sigterm_as_interrupt
+from stelae.cli.kit.sigterm import sigterm_as_interrupt
 
 _Measured = TypeVar("_Measured")
 

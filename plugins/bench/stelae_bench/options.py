@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -48,23 +45,6 @@ def parts_in(text: str, known: type[_Part]) -> frozenset[_Part]:
             fact = f"{name!r} occurs twice" if name in list(known) else f"{name!r} is not a part"
             raise typer.BadParameter(f"{fact}; known parts: {', '.join(known)}", param_hint="--parts")
     return frozenset(map(known, names))
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM act like Ctrl-C: processes are stopped and files removed."""
-
-    def end(*_: object) -> None:
-        # A shell may have started the process with SIGINT ignored.
-        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
-            raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def existing_folder(directory: Path | None) -> Path | None:

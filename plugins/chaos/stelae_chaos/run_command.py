@@ -18,6 +18,7 @@ import msgspec
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note
 from stelae.cli.kit.phase_display import Display
+from stelae.cli.kit.sigterm import sigterm_as_interrupt
 from stelae.cli.node_formatting import format_here
 from stelae.local.chaos.node_rules import enable_rules
 from stelae.local.cluster import ClusterOptions, check_engines
@@ -105,7 +106,8 @@ def run_command(options: CommandOptions) -> int:
         report = _run(cluster, run, options)
         _write(report, plot, None if report.clean else options.directory)
     else:
-        report = _run_up(run, options, plot)
+        with sigterm_as_interrupt():
+            report = _run_up(run, options, plot)
     show(report, plot, as_json=options.as_json)
     if not report.clean or report.unwritten:
         return EXIT_FAILED

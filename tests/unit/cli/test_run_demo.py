@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import Unavailable
+
+OPTIONS = run_demo.DemoOptions(
+    input_file=None, key=(), keep=None, election_timeout_ms=1000, engines={"wal": "segmented"}, as_json=False
+)
 
 
 class Rehearsal:
@@ -36,16 +41,13 @@ def rehearse(ending: int | BaseException, tmp_path: Path, monkeypatch: pytest.Mo
     rehearsal = Rehearsal(ending)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(run_demo, "_run_in", rehearsal)
-    options = run_demo.DemoOptions(
-        input_file=None, key=(), keep=None, election_timeout_ms=1000, engines={"wal": "segmented"}, as_json=False
-    )
     if isinstance(ending, KeyboardInterrupt):
-        assert run_demo.run_demo(options) == EXIT_INTERRUPTED
+        assert run_demo.run_demo(OPTIONS) == EXIT_INTERRUPTED
     elif isinstance(ending, Exception):
         with pytest.raises(type(ending)):
-            run_demo.run_demo(options)
+            run_demo.run_demo(OPTIONS)
     else:
-        assert run_demo.run_demo(options) == ending
+        assert run_demo.run_demo(OPTIONS) == ending
     return rehearsal
 
 
@@ -56,6 +58,25 @@ def test_a_demo_that_holds_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_demo_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearse(KeyboardInterrupt(), tmp_path, monkeypatch)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_demo_that_gets_sigterm_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder stayed, and with ``--keep`` all nodes ran on."""
+
+    def ended(directory: Path, *_: object) -> int:
+        (directory / "tserver-1").mkdir()
+        (directory / "tserver-1" / "node.log").touch()
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("SIGTERM was ignored")
+
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("SIGTERM ends the process at once"))
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(run_demo, "_run_in", ended)
+        assert run_demo.run_demo(OPTIONS) == EXIT_INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert not [*tmp_path.iterdir()]
 
 
