@@ -149,7 +149,7 @@ def test_the_demo_gives_back_every_row_of_a_users_file_and_leaves_a_cluster_that
         wrong = stelae("scan", "--dir", str(folder), "--columns", "nam")
         assert wrong.returncode == 2 and "the table has: id, name, score" in wrong.stderr
         again = stelae("demo", "--keep", str(folder))
-        assert again.returncode == 2 and "is not empty" in again.stderr
+        assert again.returncode == 2 and "has a cluster already" in again.stderr
     finally:
         down = stelae("demo", "--down", str(folder))
     assert down.returncode == 0

@@ -246,6 +246,11 @@ def new_folder(directory: Path) -> Iterator[None]:
     existed = directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
+        if (directory / CLUSTER_FILE).exists():
+            raise ClusterExists(
+                f"{directory} has a cluster already; choose a new folder. `stelae cluster up {directory}` starts the "
+                f"cluster, and `stelae cluster down {directory}` stops it before you remove it"
+            )
         if any(directory.iterdir()):
             raise ClusterExists(
                 f"{directory} is not empty; choose a new folder, or remove this one if its data is not needed any more"

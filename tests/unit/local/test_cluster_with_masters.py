@@ -146,6 +146,7 @@ def test_of_two_creations_in_one_folder_at_once_one_is_refused(tmp_path: Path, m
     other.join(60)
     (refused,) = outcomes
     assert isinstance(refused, ClusterExists)
+    assert f"`stelae cluster down {tmp_path}` stops it before you remove it" in str(refused)
     assert [node.node_id for node in ClusterWithMasters.open(tmp_path).nodes] == [node.node_id for node in first.nodes]
 
 
