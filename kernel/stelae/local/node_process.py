@@ -7,7 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
@@ -101,23 +104,28 @@ class NodeProcess:
             # it has locked its data directory.
             if not _lock(lock):
                 raise NodeRuns(f"{self.name} runs already: a process has {self._lock_path} locked")
-            lock.truncate(0)
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                pass_fds=(lock.fileno(),),
-            )
-            self._process = process
-            try:
-                lock.write(str(process.pid).encode())
-                lock.flush()
-            except BaseException:  # On a full disk, for example. No other command would find the process.
-                self.kill()
-                raise
+            with _undisturbed():
+                self._process = self._start(command, log, lock, outlive=outlive)
+
+    def _start(self, command: list[str], log: IO[bytes], lock: IO[bytes], *, outlive: bool) -> subprocess.Popen[bytes]:
+        lock.truncate(0)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL if outlive else subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            pass_fds=(lock.fileno(),),
+        )
+        try:
+            lock.write(str(process.pid).encode())
+            lock.flush()
+        except OSError:  # On a full disk, for example. No other command would find the process.
+            process.kill()
+            process.wait()
+            raise
+        return process
 
     def check(self) -> None:
         """Check that the process still runs, if this object has started it.
@@ -172,6 +180,30 @@ class NodeProcess:
         if process.stdin is not None:
             process.stdin.close()
         return code
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM afterwards. No command finds a process that was started but whose id is not written."""
+    if threading.current_thread() is not threading.main_thread():  # Signals are handled in the main thread.
+        yield
+        return
+    came: list[int] = []
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    delayed = {number: before for number, before in known.items() if before not in (signal.SIG_IGN, None)}
+    for number in delayed:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, before in delayed.items():
+            signal.signal(number, before)
+        for one in came:
+            before = delayed[signal.Signals(one)]
+            if callable(before):  # Not raised again: a loop that handles the signal has been told of it already.
+                before(one, None)
+            else:
+                signal.raise_signal(one)
 
 
 def _exit_text(code: int) -> str:

@@ -6,9 +6,11 @@ import fcntl
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +107,34 @@ def test_two_questions_at_once_do_not_take_each_other_for_the_process(
 
     monkeypatch.setattr(fcntl, "flock", ask_meanwhile)
     assert [first.running_pid(), *answers[1:]] == [None, None]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_is_known_although_its_start_was_interrupted(
+    sleeper: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """After Ctrl-C, `stelae cluster down` stopped the nodes that it knew, and one more came up later."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    start = subprocess.Popen
+
+    def popen(*command: Any, **options: Any) -> Any:
+        process = start(*command, **options)
+        signal.raise_signal(number)
+        return process
+
+    before = signal.signal(number, interrupt)
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sleeper.start(outlive=True)
+        assert signal.getsignal(number) is interrupt
+        assert NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path).running_pid() == sleeper.pid is not None
+    finally:
+        signal.signal(number, before)
+        sleeper.kill()
 
 
 def test_a_process_whose_id_cannot_be_written_is_not_left_behind(sleeper: NodeProcess, tmp_path: Path) -> None:
