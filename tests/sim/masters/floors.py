@@ -14,7 +14,7 @@ from stelae.sim.masters.steps import OF_CATALOG, OF_MEMBERS
 from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds, in_order
 
-SEEDS = range(1, 49)
+SEEDS = range(1, 65)
 
 FAULTS = {f"fault.{kind}" for kind in MastersFaultKind}
 

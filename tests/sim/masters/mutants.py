@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.master_core:MasterCore._has_begun",
         replacement=mutations.begin_at_once,
         invariant="acknowledged_changes",
-        seed=8,
+        seed=40,
     ),
     Mutant(
         name="locks: tables and tablets are not locked",
@@ -201,7 +201,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.batch_proposals:may_propose",
         replacement=mutations.propose_in_any_term,
         invariant="acknowledged_changes",
-        seed=322,
+        seed=840,
     ),
     Mutant(
         name="driver: entries that are applied while the catalog is loaded are left out",
@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.read_requests:ReadRequests.ask",
         replacement=mutations.answer_without_a_leader,
         invariant="removed_masters",
-        seed=3,
+        seed=20,
     ),
     Mutant(
         name="masters: a new master serves before it has applied what was there before it",
@@ -241,6 +241,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{DRIVER}.master:Master._look_at_replica",
         replacement=mutations.keep_the_catalog,
         invariant="liveness",
+        seed=50,
     ),
     Mutant(
         name="masters: a server follows an older list of masters after a newer one",

@@ -155,7 +155,7 @@ def settle_at_once(original: Any, view: Any, table: Any) -> Any:
     if table.state is not TableState.ALTERING:
         return None
     after = msgspec.structs.replace(table, state=TableState.RUNNING, fully_applied=None)
-    return Transition(puts=(after,), locks=LockRequest(write=(table_lock(table.table_id),)))
+    return Transition(batch=CatalogBatch(puts=(after,)), locks=LockRequest(write=(table_lock(table.table_id),)))
 
 
 def alter_at_once(original: Any, table: Any) -> None:
