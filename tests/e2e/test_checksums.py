@@ -18,6 +18,7 @@ from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.spi.ids import TabletId
 from stelae.spi.schema import Schema
+from stelae.spi.services import SharedParts
 from stelae.spi.store import ApplyEntry
 from stelae.testing.conformance.store_harness import payload, upsert
 from stelae_store_columnar import ColumnarStore
@@ -122,7 +123,7 @@ def write_a_row_behind_the_log(cluster: str, server: dict[str, Any], tablet: Tab
     block = file.load()
     assert block is not None
     schemas = {schema.version: schema for schema in map(Schema.from_bytes, block.schemas)}
-    services: Any = SimpleNamespace(files=RealFiles())
+    services: Any = SimpleNamespace(files=RealFiles(), shared=SharedParts())
     place = DirectoryLayout(str(Path(cluster, server["name"], "data"))).data_of(tablet)
     store = ColumnarStore.open(place, block.manifest, block.flushed, schemas, ColumnarStore.Config(), services)
     change = payload(store.schema, [upsert((ROWS + 1,))])

@@ -15,8 +15,8 @@ Ordering and durability of ``Files``
 Paths are text with ``/``. Every method may block. Kernel threads call them, never the event loop."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -141,6 +141,25 @@ class Workers(Protocol):
         """Run ``work`` off the event loop, then ``done(result or exception)`` on the loop."""
 
 
+Part = TypeVar("Part")
+
+
+class SharedParts:
+    """Objects that engines of a node share, one of each class: a cache that all tablets fill, for example.
+
+    They hold nothing that must survive: a node that starts again has none. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._parts: dict[type[Any], Any] = {}
+
+    def part(self, kind: type[Part], make: Callable[[], Part]) -> Part:
+        """Return the object of class ``kind``, which ``make`` returned once.
+
+        If two threads ask for the first time at once, both call ``make``, and one of the objects is kept."""
+        found: Part | None = self._parts.get(kind)
+        return self._parts.setdefault(kind, make()) if found is None else found
+
+
 @dataclass(frozen=True, slots=True)
 class EngineServices:
     """The services that an engine gets when it is opened."""
@@ -149,3 +168,4 @@ class EngineServices:
     clock: Clock  #: For metrics and backoff only: nothing durable may depend on it.
     metrics: Metrics
     workers: Workers
+    shared: SharedParts = field(default_factory=SharedParts)  #: What the engines of this node have in common.

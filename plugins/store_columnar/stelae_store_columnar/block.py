@@ -17,7 +17,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, Layout
 from stelae.spi.services import File, Files
 from stelae_store_columnar.block_index import BlockIndex, decode_index
-from stelae_store_columnar.decoded_cache import DecodedCache
+from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
 from stelae_store_columnar.verified_file import VerifiedFile, read_chunk
@@ -31,7 +31,7 @@ _IDLE_MAX = 2  #: Parquet readers that a block keeps for reuse. A new one costs 
 class BlockReader:
     """What all blocks of a store share to be read: the files, the cache, and the key order."""
 
-    def __init__(self, files: Files, cache: DecodedCache, order: KeyOrder, key_layout: Layout) -> None:
+    def __init__(self, files: Files, cache: CacheShare, order: KeyOrder, key_layout: Layout) -> None:
         self.files = files
         self.cache = cache
         self.order = order

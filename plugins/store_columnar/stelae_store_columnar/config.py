@@ -53,5 +53,10 @@ class ColumnarConfig:
         reason="versions of one key; with more, the history of the tablet is shortened: they are read as a whole",
     )
     cache_bytes: int = setting(
-        32 << 20, unit="bytes", low=0, high=1 << 40, reason="decoded columns that are kept for point reads and updates"
+        256 << 20,
+        unit="bytes",
+        low=0,
+        high=1 << 40,
+        reason="decoded columns that are kept for point reads and updates, for all tablets of the node together; the "
+        "read of one row decodes a whole row group if it is not kept, which takes a millisecond",
     )

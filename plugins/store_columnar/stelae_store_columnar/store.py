@@ -67,16 +67,22 @@ class ColumnarStore(TabletStore):
     Config: ClassVar[type[Any]] = ColumnarConfig
 
     def __init__(
-        self, directory: str, files: Any, config: ColumnarConfig, schemas: dict[int, Schema], manifest: ColumnarManifest
+        self,
+        directory: str,
+        services: EngineServices,
+        config: ColumnarConfig,
+        schemas: dict[int, Schema],
+        manifest: ColumnarManifest,
     ) -> None:
         self._path = directory
-        self._files = files
+        self._files = files = services.files
         self._schemas = schemas
         self._defaults = Defaults(schemas)
         schema = schemas[manifest.schema_version or max(schemas)]
         self._order = key_order(schema)
         self._step_size = StepSize(self._order, config.row_group_rows)
-        self._reader = BlockReader(files, DecodedCache(config.cache_bytes), self._order, schema.key_layout)
+        cache = services.shared.part(DecodedCache, lambda: DecodedCache(config.cache_bytes))
+        self._reader = BlockReader(files, cache.share(), self._order, schema.key_layout)
         self._directory = BlockDirectory(files, directory, manifest.next_number)
         self._upkeep = BlockMaintenance(self._directory, self._reader, config, schema)
         self._memory = ColumnarMemtable()
@@ -103,7 +109,7 @@ class ColumnarStore(TabletStore):
         known = known_schemas(found, schemas)
         if not known or (found.schema_version and found.schema_version not in known):
             raise Corrupt("the schema of the rows is not in the manifest or the superblock", path=directory)
-        store = cls(directory, services.files, config, known, found)
+        store = cls(directory, services, config, known, found)
         levels = store._upkeep.opened(found, manifest, flushed)
         store._publish(applied=flushed, levels=levels)
         return store
@@ -235,6 +241,7 @@ class ColumnarStore(TabletStore):
         self._failed = "the store is closed"
         self._memory = ColumnarMemtable()
         self._publish(levels=Levels())
+        self._reader.cache.clear()
 
     def _write(self, entry: ApplyEntry, payload: WritePayload, state: ColumnarState) -> tuple[RowFault, ...]:
         groups = decode_groups(payload, self._schemas, self._order)

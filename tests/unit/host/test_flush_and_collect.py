@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.services import Clock, Files, Metrics, Workers
+from stelae.spi.services import EngineServices
 from stelae.spi.store import Edit
 from stelae.spi.wal import WalEngine
 from stelae.spi.write import OpKind, SequenceRange, digests_of
@@ -78,14 +78,6 @@ class AtOnce:
         return 0
 
 
-@dataclass(frozen=True)
-class Services:
-    files: Files
-    clock: Clock
-    metrics: Metrics
-    workers: Workers
-
-
 def insert(index: int) -> SequenceRange:
     """The client's operation of this number: it inserts a row of this number."""
     (run,) = sequence_ranges_of([(index, operation(OpKind.INSERT, [(index,)]))])
@@ -114,7 +106,7 @@ class Node:
     def __init__(self, disk: VirtualDisk) -> None:
         self.disk = disk
         at_once = AtOnce()
-        services = Services(disk, at_once, Counters(), at_once)
+        services = EngineServices(disk, at_once, Counters(), at_once)
         config = SegmentedWal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
         wal: WalEngine = SegmentedWal.open(LAYOUT.wals, config, services)
         self.wal = wal

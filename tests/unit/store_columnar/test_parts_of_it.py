@@ -114,7 +114,8 @@ def test_steps_cover_a_range_without_gap_or_overlap_and_hold_few_rows(
 
 
 def test_the_cache_keeps_what_was_used_last_and_no_more_than_its_bytes() -> None:
-    cache = DecodedCache(100)
+    whole = DecodedCache(100)
+    cache = whole.share()
     cache.put("a", 1, 40)
     cache.put("b", 2, 40)
     assert cache.get("a") == 1
@@ -122,4 +123,19 @@ def test_the_cache_keeps_what_was_used_last_and_no_more_than_its_bytes() -> None
     cache.put("large", 4, 101)
     assert [cache.get(key) for key in ("a", "b", "c", "large")] == [1, None, 3, None]
     cache.put("a", 5, 10)
-    assert cache.size_bytes == 50
+    assert whole.size_bytes == 50
+
+
+def test_owners_share_the_bytes_of_a_cache_and_see_only_their_own_entries() -> None:
+    whole = DecodedCache(100)
+    one, other = whole.share(), whole.share()
+    one.put("a", 1, 60)
+    assert other.get("a") is None
+    other.put("a", 2, 30)
+    assert (one.get("a"), other.get("a")) == (1, 2)
+    other.put("b", 3, 30)  # Of all entries, this of ``one`` was used least recently.
+    assert [one.get("a"), other.get("a"), other.get("b")] == [None, 2, 3]
+    one.put("c", 4, 40)
+    one.clear()
+    assert one.get("c") is None
+    assert whole.size_bytes == 60

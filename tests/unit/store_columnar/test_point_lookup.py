@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stelae.rows.keys import encode_key
-from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
+from stelae.spi.services import SharedParts
+from stelae.testing.conformance.store_harness import DIRECTORY, SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae_store_columnar import ColumnarStore, point_lookup
 from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.decoded_cache import DecodedCache
 
 
 def keyed(*keys: int) -> list[bytes]:
@@ -134,3 +137,30 @@ def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushe
     for reader in readers:
         reader.join()
     assert problems == []
+
+
+def filled_in_a_node(shared: SharedParts, text: str) -> HarnessReplica:
+    """A store like the others of its node, but on a disk of its own: its files have the same names as theirs."""
+    config = ColumnarConfig(row_group_rows=64, cache_bytes=1 << 20)
+    replica = StoreHarness(ColumnarStore, lambda: config).replica()
+    services: Any = SimpleNamespace(files=replica.disk, shared=shared)
+    replica.store = ColumnarStore.open(DIRECTORY, b"", replica.flushed, replica.schemas, config, services)
+    replica.write(upsert(*((2 * n, text, n) for n in range(400))))
+    replica.flush()
+    return replica
+
+
+def test_stores_of_a_node_share_a_cache_and_see_only_their_own_rows_in_it() -> None:
+    shared = SharedParts()
+    one, other = filled_in_a_node(shared, "one"), filled_in_a_node(shared, "other")
+    cache = shared.part(DecodedCache, lambda: DecodedCache(0))
+    assert one.store.lookup(keyed(10)).rows == [(10, "one", 5)]
+    of_one = cache.size_bytes
+    assert unread(other, 10) == [0]
+    assert other.store.lookup(keyed(10)).rows == [(10, "other", 5)]
+    assert 0 < of_one < cache.size_bytes
+    one.store.close()
+    assert 0 < cache.size_bytes <= of_one * 1.1
+    assert unread(other, 10) == []
+    other.store.close()
+    assert cache.size_bytes == 0

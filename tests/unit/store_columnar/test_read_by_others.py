@@ -15,6 +15,7 @@ import pytest
 from stelae.machine.files import RealFiles
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.services import SharedParts
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
@@ -42,7 +43,7 @@ READINGS = schema_from_plain(
 def readings(tmp_path: Path) -> HarnessReplica:
     """A table with rows that were updated, deleted and never flushed again, on the real disk."""
     replica = StoreHarness(ColumnarStore, tiny).replica(READINGS)
-    services: Any = SimpleNamespace(files=RealFiles())
+    services: Any = SimpleNamespace(files=RealFiles(), shared=SharedParts())
     store = ColumnarStore.open(f"{tmp_path}/readings", b"", replica.flushed, replica.schemas, tiny(), services)
     replica.store = store
     replica.insert(*((n, n * 1000, f"{n}.50", f"n{n}") for n in range(40)))

@@ -19,6 +19,7 @@ from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
+from stelae.spi.services import SharedParts
 from stelae.spi.store import ApplyEntry, ApplyResult, Edit, TabletStore
 from stelae.spi.write import OpKind, RowCode, digests_of
 from stelae.testing.conformance.store_model import Op, Row
@@ -82,7 +83,7 @@ class HarnessReplica:
 
     def open(self) -> None:
         """Open the store from its durable state."""
-        services: Any = SimpleNamespace(files=self.disk)
+        services: Any = SimpleNamespace(files=self.disk, shared=SharedParts())
         self.store = self.engine.open(DIRECTORY, self.manifest, self.flushed, self.schemas, self.config, services)
 
     def entry(
