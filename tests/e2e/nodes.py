@@ -237,3 +237,11 @@ def agree(cluster: Cluster) -> bool:
     replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
     states = {(r.applier.applied, r.applier.store.checksum(None)) for r in replicas}
     return len(states) == 1
+
+
+async def flushed(cluster: Cluster) -> None:
+    """Wait until every running replica has applied the same, and has all of it in files."""
+    replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
+    await until(lambda: agree(cluster))
+    await until(lambda: all(one.flusher.superblock.flushed == one.applier.store.applied for one in replicas))
+    await until(lambda: all(not one.flusher.busy for one in replicas))

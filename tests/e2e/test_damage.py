@@ -24,7 +24,7 @@ from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec
 from tests.e2e import in_process
-from tests.e2e.nodes import PATIENT_MS, TABLET, WAIT_S, Cluster, agree, connected, insert, read_ids, running, until
+from tests.e2e.nodes import PATIENT_MS, TABLET, WAIT_S, Cluster, connected, flushed, insert, read_ids, running, until
 from tests.e2e.starting import start
 
 COLUMNAR = """
@@ -50,14 +50,6 @@ wal = "segmented"
 """
 COUNT = 3000
 PAGE = 4096
-
-
-async def flushed(cluster: Cluster) -> None:
-    """Wait until every replica has applied the same, and has all of it in blocks."""
-    replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
-    await until(lambda: agree(cluster))
-    await until(lambda: all(one.flusher.superblock.flushed == one.applier.store.applied for one in replicas))
-    await until(lambda: all(not one.flusher.busy for one in replicas))
 
 
 def zero_pages(files: list[Path], *, keep: int = 0) -> None:

@@ -12,7 +12,7 @@ import pytest
 from stelae.client import AsyncTable, connect_async
 from stelae.server.tserver import diff_pages
 from stelae.spi.errors import TooOld
-from tests.e2e.nodes import TABLET, Cluster, agree, running, until
+from tests.e2e.nodes import TABLET, Cluster, flushed, running
 
 SETTINGS = """
 [engines]
@@ -37,13 +37,6 @@ def on_nodes(path: Path, store: str, work: Callable[[Cluster, AsyncTable], Await
             await work(cluster, table)
 
     asyncio.run(run())
-
-
-async def flushed(cluster: Cluster) -> None:
-    """Wait until every replica has all that is applied in its files."""
-    replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
-    await until(lambda: agree(cluster))
-    await until(lambda: all(one.flusher.superblock.flushed == one.applier.store.applied for one in replicas))
 
 
 async def change(table: AsyncTable, turn: int) -> None:

@@ -15,7 +15,7 @@ from stelae.server.tserver import scan_pages
 from stelae.spi.errors import Corrupt
 from stelae.spi.scan import Compare, ScanSpec
 from stelae.spi.write import OpKind
-from tests.e2e.nodes import TABLET, Cluster, agree, connected, insert, running, until
+from tests.e2e.nodes import Cluster, connected, flushed, insert, running
 from tests.tablet_rows import write_to
 
 SETTINGS = """
@@ -50,9 +50,7 @@ async def loaded(cluster: Cluster, tablet: ConnectedTablet) -> None:
     """Rows in blocks on every replica."""
     for start in range(0, COUNT, 500):
         await insert(tablet, range(start, start + 500))
-    replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
-    await until(lambda: agree(cluster))
-    await until(lambda: all(one.flusher.superblock.flushed == one.applier.store.applied for one in replicas))
+    await flushed(cluster)
 
 
 async def rows_of(batches: AsyncIterator[Any]) -> list[tuple[Any, ...]]:
