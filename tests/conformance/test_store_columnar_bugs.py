@@ -26,6 +26,7 @@ from stelae_store_columnar import (
     bloom,
     memory_chunks,
     point_lookup,
+    short_read,
     store,
     verified_file,
     version_resolver,
@@ -35,19 +36,23 @@ from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_maintenance import BlockMaintenance
 from stelae_store_columnar.block_merging import BlockMerger, whole_versions
-from stelae_store_columnar.levels import Levels
+from stelae_store_columnar.levels import Levels, RowGroup
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.newest_versions import NewestVersions
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
+from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.snapshot import ColumnarSnapshot
+from stelae_store_columnar.step_plan import StepPlan
+from stelae_store_columnar.step_reader import StepReader
 from stelae_store_columnar.version_resolver import VersionResolver
 from stelae_store_columnar.versions import RowVersions
-from stelae_store_columnar.view import StepReader
 from tests.conformance import test_store_columnar as suite
 from tests.conformance.test_store_columnar import Restless, Sluggish, tiny
 
+LIMITED = StoreConformance.test_a_limit_cuts_the_rows_of_a_scan_at_any_time
+SHORT = StoreConformance.test_rows_of_many_versions_and_deletions_are_passed_over
 ALTERED = StoreConformance.test_an_altered_table_always_agrees_with_the_model
 
 Check = Callable[[StoreConformance, StoreHarness], None]
@@ -121,6 +126,31 @@ def looks_up_whatever_the_time(self: PointLookup, rows: Any, places: Any) -> Any
 
 def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:
     return key % 3 > 0 and bool(inner(row_group, key))
+
+
+def reads_marks_of_none(array: Any, places: Any) -> Any:
+    return None
+
+
+def prefers_what_is_older(self: Any, row: Any, given: Any) -> bool:
+    for place in given:
+        self.values[place] = row[place]
+    self.lacking -= given
+    return not self.lacking
+
+
+def replaces_what_is_newer(newest: Any, begun: Any, rows: Any, inner: Any = short_read._take_whole) -> None:
+    inner(newest, begun, rows)
+    newest.update(rows)
+
+
+def decodes_on_the_loop(self: RowGroup, *, may_block: bool = True, inner: Any = RowGroup.decoded) -> Any:
+    return inner(self, may_block=True)
+
+
+def ends_after_a_short_step(self: StepPlan, rest: Any, inner: Any = StepPlan._plan) -> None:
+    inner(self, rest)
+    self._rest = None
 
 
 def passes_over(checks: StoreConformance, harness: StoreHarness) -> None:
@@ -392,6 +422,22 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         StoreConformance.test_rows_made_for_an_earlier_version_have_its_defaults,
     ),
     (StepReader, "passed", None, ColumnarStore, passes_over),
+    *(
+        (owner, name, bug, ColumnarStore, check)
+        for owner, name, bug, check in (
+            (
+                short_read,
+                "_marks",
+                reads_marks_of_none,
+                StoreConformance.test_a_limit_cuts_the_rows_of_a_scan_at_any_time,
+            ),
+            (short_read._BegunRow, "take", prefers_what_is_older, SHORT),
+            (short_read, "_take_whole", replaces_what_is_newer, SHORT),
+            (StepPlan, "_plan", ends_after_a_short_step, SHORT),
+            (RowGroup, "decoded", decodes_on_the_loop, LIMITED),
+            (ShortRead, "_given_by", lambda self, number: frozenset(range(3)), SHORT),
+        )
+    ),
 ]
 """Where, what, its replacement, the engine that meets it, and the check that must fail."""
 

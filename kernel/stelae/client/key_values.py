@@ -48,16 +48,16 @@ def keys_of(schema: Schema, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
     return [key_of(schema, key) for key in listed]
 
 
-def bound_of(schema: Schema, key: Any) -> bytes | None:
+def bound_of(columns: KeyColumns, key: Any) -> bytes | None:
     """Return the encoded form of a key, or of the first values of a key; ``None`` for ``None``."""
     if key is None:
         return None
-    names = _names(schema)
     values = key if isinstance(key, tuple | list) else (key,)
-    if not 1 <= len(values) <= len(names):
-        raise SchemaMismatch(f"a bound has values for the first of {', '.join(names)}; got {key!r:.120}")
-    columns = KeyColumns(schema, schema.key)
-    return b"".join(columns.encode_part(number, value) for number, value in enumerate(_plain(schema, values)))
+    if not 1 <= len(values) <= len(columns.columns):
+        names = ", ".join(column.name for column in columns.columns)
+        raise SchemaMismatch(f"a bound has values for the first of {names}; got {key!r:.120}")
+    plain = map(plain_scalar, columns.columns, values)
+    return b"".join([columns.encode_part(number, value) for number, value in enumerate(plain)])
 
 
 def is_series(value: Any) -> bool:

@@ -336,13 +336,13 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         spec = ScanSpec(
             columns=column_ids(self.schema, columns),
             predicates=predicates(self.schema, where),
-            key_from=bound_of(self.schema, start),
-            key_until=bound_of(self.schema, end),
+            key_from=bound_of(self.partitioning.key_columns, start),
+            key_until=bound_of(self.partitioning.key_columns, end),
             limit=checked_limit(limit),
             order=Order(order),
         )
         snapshot = None if at is None else hybrid(at)
-        at_least = self._at_least(staleness_s, own_writes, prune(self.partitioning, spec))
+        at_least = self._at_least(staleness_s, own_writes, spec)
         return self._open(self._token(spec, None, at_least, snapshot), timeout_s)
 
     def diff(
@@ -393,8 +393,8 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         ids = tuple(i for i in changes_layout(self.schema, column_ids(self.schema, columns)).ids if i != FLAG_ID)
         spec = ScanSpec(
             columns=ids,
-            key_from=bound_of(self.schema, start),
-            key_until=bound_of(self.schema, end),
+            key_from=bound_of(self.partitioning.key_columns, start),
+            key_until=bound_of(self.partitioning.key_columns, end),
             limit=checked_limit(limit),
             order=Order(order),
         )
@@ -475,10 +475,10 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         if found is not None and self._location is before:
             self._update(*found)
 
-    def _at_least(self, staleness_s: float | None, own_writes: bool, visited: Sequence[int]) -> int | None:
-        """Return the timestamp that a replica must have applied to serve; ``visited`` has the partitions to read."""
+    def _at_least(self, staleness_s: float | None, own_writes: bool, spec: ScanSpec) -> int | None:
+        """Return the timestamp that a replica must have applied to serve a scan."""
         if own_writes:
-            written = self._writer.written
+            written, visited = self._writer.written, prune(self.partitioning, spec)
             return max((written.get(self._tablets[number].tablet_id, 0) for number in visited), default=0)
         if staleness_s is None:
             return None

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from stelae.partition.schema import BadPartitioning
+from stelae.rows.batch_building import build_batch
 from stelae.rows.key_order import KeyOrder, key_order
 from stelae.rows.keys import decode_key, encode_key, encode_keys, value_encoder
+from stelae.rows.row_form import NotPlain, RowForm
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Column, Schema
+from stelae.spi.schema import Layout, Schema
 
 FEW_ROWS = 256
 """Up to this number of rows, encoding row by row takes less time than starting Arrow."""
@@ -35,6 +37,7 @@ class KeyColumns:
         self._schema = Schema(1, self.columns, self.ids)
         self._positions = tuple([schema.key.index(i) for i in self.ids])
         last = len(self.ids) - 1
+        self._forms = [RowForm(Layout((column,))) for column in self.columns]
         self._encoders = [value_encoder(column, place == last) for place, column in enumerate(self.columns)]
 
     @cached_property
@@ -57,20 +60,14 @@ class KeyColumns:
 
     def encode_part(self, place: int, value: Any) -> bytes:
         """Return the part of the encoding for the column at ``place``. ``SchemaMismatch``: the value does not fit."""
-        column = self.columns[place]
-        if place == len(self.columns) - 1:
-            return encode_key(Schema(1, (column,), (column.id,)), (value,))
-        pad = _padding_column((column,))
-        return encode_key(Schema(1, (column, pad), (column.id, pad.id)), (value, b""))
+        try:
+            (plain,) = self._forms[place].take((value,))
+        except NotPlain:
+            ((plain,),) = build_batch(self._forms[place].layout, [(value,)]).to_rows()
+        return self._encoders[place](plain)
 
     def encode_rows(self, rows: RowBatch) -> list[bytes]:
         """Return the encoding of each row of a batch. The batch has the columns, at any position."""
         if len(rows) <= FEW_ROWS:
             return encode_keys(self._schema, rows)
         return list(self.order.encodings(rows).to_pylist())
-
-
-def _padding_column(columns: Sequence[Column]) -> Column:
-    names = {column.name for column in columns}
-    free = next(name for name in map(str, range(len(names) + 1)) if name not in names)
-    return Column(id=max(column.id for column in columns) + 1, name=free, type="binary")

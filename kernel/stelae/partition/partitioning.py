@@ -53,6 +53,11 @@ class Partitioning:
         self.range_columns = KeyColumns(schema, columns) if columns else None
 
     @cached_property
+    def key_columns(self) -> KeyColumns:
+        """All key columns."""
+        return KeyColumns(self.schema, self.schema.key)
+
+    @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, by index."""
         buckets = [range(count) for _, count in self.levels]

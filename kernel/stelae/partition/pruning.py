@@ -15,10 +15,9 @@ import msgspec
 from stelae.partition.key_columns import KeyColumns
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import PartitionSchema
-from stelae.rows.keys import decode_key, encode_key
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.scan import Compare, In, Predicate, Prefix, ScanSpec
-from stelae.spi.schema import Column, Schema
+from stelae.spi.schema import Column
 
 COMBINATIONS_MAX = 1024
 """Largest number of combinations of listed values that are checked. A level with more is not pruned."""
@@ -39,7 +38,9 @@ def prune(partitioning: Partitioning, spec: ScanSpec) -> list[int]:
     """Return the indexes of the partitions that a scan has to read, ascending.
 
     ``SchemaMismatch``: a predicate on a partition column has a value that does not fit the column."""
-    conditions = _conditions(partitioning.schema, spec)
+    if partitioning.is_unpartitioned:
+        return [0]
+    conditions = _conditions(partitioning, spec)
     scheme = partitioning.partition_schema
     wanted = [
         _buckets(columns, level, buckets, conditions) for level, (columns, buckets) in enumerate(partitioning.levels)
@@ -54,9 +55,9 @@ def prune(partitioning: Partitioning, spec: ScanSpec) -> list[int]:
     return chosen
 
 
-def _conditions(schema: Schema, spec: ScanSpec) -> dict[int, _Conditions]:
+def _conditions(partitioning: Partitioning, spec: ScanSpec) -> dict[int, _Conditions]:
     conditions: dict[int, _Conditions] = {}
-    for predicate in (*spec.predicates, *_fixed(schema, spec)):
+    for predicate in (*spec.predicates, *_fixed(partitioning, spec)):
         condition = conditions.setdefault(predicate.column, _Conditions())
         match predicate:
             case Compare(op="=", value=value):
@@ -77,23 +78,24 @@ def _fewer(one: Sequence[Any] | None, other: Sequence[Any]) -> Sequence[Any]:
     return other if one is None or len(other) < len(one) else one
 
 
-def _fixed(schema: Schema, spec: ScanSpec) -> Iterable[Predicate]:
+def _fixed(partitioning: Partitioning, spec: ScanSpec) -> Iterable[Predicate]:
     """Yield a predicate for each key column that has only one value in the key range of the scan."""
-    lower, upper = _decoded(schema, spec.key_from), _decoded(schema, spec.key_until)
-    for column, one, other in zip(schema.key, lower or (), upper or (), strict=False):
+    key = partitioning.key_columns
+    lower, upper = _decoded(key, spec.key_from), _decoded(key, spec.key_until)
+    for column, one, other in zip(key.ids, lower or (), upper or (), strict=False):
         if one != other:
             return
         yield Compare(column, "=", one)
 
 
-def _decoded(schema: Schema, key: bytes | None) -> tuple[Any, ...] | None:
+def _decoded(columns: KeyColumns, bound: bytes | None) -> tuple[Any, ...] | None:
     """Return the values of a bound, or ``None`` if it is not the key of a possible row. A bound may be any bytes."""
-    if key is None:
+    if bound is None:
         return None
     try:
-        values = decode_key(schema, key)
+        values = columns.decode(bound)
         # Some bytes below minus infinity decode as NaN. The encoding of NaN is above infinity.
-        return values if encode_key(schema, values) == key else None
+        return values if columns.encode_from_key(values) == bound else None
     except CallerError:
         return None
 
@@ -122,7 +124,7 @@ def _ranges(
     if columns is None:
         return range(len(scheme.ranges))
     spans = _spans(columns, conditions)
-    lower, upper = _key_span(partitioning.schema, columns, spec)
+    lower, upper = _key_span(partitioning.key_columns, columns, spec)
     clipped = [(max(one, lower), _least(other, upper)) for one, other in spans]
     clipped = [(one, other) for one, other in clipped if other is None or one < other]
     return [n for n, held in enumerate(scheme.ranges) if any(held.overlaps(*span) for span in clipped)]
@@ -169,15 +171,15 @@ def _prefix(column: Column, prefix: Any, *, last: bool) -> bytes:
     return raw if last else raw.replace(b"\0", b"\0\xff")
 
 
-def _key_span(schema: Schema, columns: KeyColumns, spec: ScanSpec) -> _Span:
+def _key_span(key: KeyColumns, columns: KeyColumns, spec: ScanSpec) -> _Span:
     """Return the span that follows from the scan's key range, if the range columns are the first key columns."""
     count = len(columns.ids)
-    if columns.ids != schema.key[:count]:
+    if columns.ids != key.ids[:count]:
         return b"", None
-    lower, upper = _decoded(schema, spec.key_from), _decoded(schema, spec.key_until)
+    lower, upper = _decoded(key, spec.key_from), _decoded(key, spec.key_until)
     return (
-        b"" if lower is None else columns.encode(lower[:count]),
-        None if upper is None else columns.encode(upper[:count]) + b"\0",
+        b"" if lower is None else columns.encode_from_key(lower),
+        None if upper is None else columns.encode_from_key(upper) + b"\0",
     )
 
 

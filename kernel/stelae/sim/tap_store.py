@@ -107,6 +107,10 @@ class StoreTap(TabletStore):
         """As ``engine``."""
         return self._inner.scan(spec, at)
 
+    def scan_inline(self, spec: ScanSpec, at: int | None = None) -> Cursor | None:
+        """As ``engine`` if ``inline``, else ``None``."""
+        return self._inner.scan_inline(spec, at) if self.inline else None
+
     def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
         """As ``engine``."""
         self.facts.coverage.hit("lookup.on_worker")

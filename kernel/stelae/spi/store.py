@@ -24,9 +24,10 @@ Ordering and durability
 Threads
     A worker thread calls ``apply``, ``flush``, ``compact``, ``commit``, ``set_history_floor``, ``import_`` and
     ``close``, one at a time; all of them may block. The event loop may call ``applies_inline`` instead, and ``apply``
-    if that returns true; it does so only while no worker call is running. ``scan``, ``lookup``, ``lookup_inline``,
-    ``diff``, ``checksum``, ``export``, ``snapshot``, ``split_keys`` and ``memory_bytes`` may be called on any thread at
-    the same time as those. A cursor is used by one thread at a time. Engines start no threads and read no clock."""
+    if that returns true; it does so only while no worker call is running. ``scan``, ``scan_inline``, ``lookup``,
+    ``lookup_inline``, ``diff``, ``checksum``, ``export``, ``snapshot``, ``split_keys`` and ``memory_bytes`` may be
+    called on any thread at the same time as those. A cursor is used by one thread at a time. Engines start no threads
+    and read no clock."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -230,6 +231,13 @@ class TabletStore(Engine):
 
         Raises ``TooOld`` if ``at`` is below the history floor or the engine keeps no history. Raises ``SchemaMismatch``
         for an unknown column, or a value in a predicate that does not fit its column."""
+
+    def scan_inline(self, spec: ScanSpec, at: int | None = None) -> Cursor | None:
+        """Open a cursor over few rows, which are in memory, as ``scan`` does. ``None``: call ``scan``. Must not block.
+
+        Neither does such a cursor block, up to the limit of the scan. To read all of its rows takes less time than
+        passing the work to a worker and back."""
+        return None
 
     def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
         """Return the rows of some encoded keys as of hybrid timestamp ``at``. May block.

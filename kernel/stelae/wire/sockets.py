@@ -31,7 +31,7 @@ from stelae.wire.settings import FRAMES_MAX, Lane
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 #: Frames of at least this many bytes are passed to ZeroMQ without copying them.
-COPY_BELOW: Final = 64 << 10
+COPY_BELOW: Final = 256 << 10
 #: A frame above the limit by up to this much is received and refused. On a longer one ZeroMQ closes the connection.
 FRAME_SLACK_BYTES: Final = 1 << 20
 SOCKETS_MAX: Final = 8192

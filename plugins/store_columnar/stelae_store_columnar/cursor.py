@@ -16,7 +16,9 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_BYTES_MAX, BATCH_ROWS_MAX, Cursor
 from stelae_store_columnar.batch_sizes import rows_within
 from stelae_store_columnar.pruning import Pruner, key_bounds, key_range
-from stelae_store_columnar.view import ColumnarView, StepReader
+from stelae_store_columnar.step_plan import StepPlan
+from stelae_store_columnar.step_reader import StepReader
+from stelae_store_columnar.view import ColumnarView
 
 
 class ColumnarCursor(Cursor):
@@ -24,7 +26,7 @@ class ColumnarCursor(Cursor):
 
     It always reads the key columns, because the resume token consists of them."""
 
-    def __init__(self, view: ColumnarView, spec: ScanSpec) -> None:
+    def __init__(self, view: ColumnarView, spec: ScanSpec, *, may_block: bool = True) -> None:
         if spec.limit is not None and spec.limit < 0:
             raise CallerError(f"the limit of a scan is {spec.limit}; it must be 0 or more, or None for all rows")
         schema = view.schema
@@ -32,22 +34,30 @@ class ColumnarCursor(Cursor):
         self._layout = schema.project(spec.columns)
         self._predicates = spec.predicates
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
-        # Check the predicates now, also if no row is read.
-        filter_rows(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
+        if spec.predicates:  # Check them now, also if no row is read.
+            filter_rows(schema, spec.predicates, RowBatch.from_equal_rows(schema.layout, []))
         self._read_layout = schema.project(dict.fromkeys(wanted))
         self._backwards = spec.order is Order.KEY_DESCENDING
         self._left = spec.limit
         self._token: bytes | None = spec.after
+        self._last: RowBatch | None = None  # The last row that was returned, if the token is not yet that of its key.
         self._view: ColumnarView | None = view
         self._steps: StepReader | None = None
         low, high = key_bounds(view.order, spec)
         if self._left != 0:
             prune = Pruner(schema, view.state.adapter, spec.predicates)
-            todo = view.steps(*key_range(schema, view.order, spec.predicates, low, high))
-            self._steps = StepReader(view, self._read_layout, todo, self._backwards, prune)
+            interval = key_range(schema, view.order, spec.predicates, low, high)
+            plan = StepPlan(view, interval, backwards=self._backwards, rows_wanted=spec.limit, may_block=may_block)
+            self._steps = StepReader(view, self._read_layout, plan, prune)
         self._waiting: deque[RowBatch] = deque()
         self._waiting_rows = 0
         self._returns_stored = False
+
+    def read_ahead(self) -> None:
+        """Read all rows of a scan with a limit now. ``MustBlock``: see ``StepPlan``."""
+        assert self._left is not None
+        while self._waiting_rows < self._left and self._fill(self._left):
+            pass
 
     def next_batch(self, rows_max: int = BATCH_ROWS_MAX) -> RowBatch | None:
         if self._left == 0:
@@ -59,10 +69,11 @@ class ColumnarCursor(Cursor):
             if not more or self._steps is None or self._steps.ended:
                 return None  # No key is left for which the token could move.
             # No row of many steps may match. A page of a scan also ends after a number of rows that were read.
-            self._token = self._steps.passed or self._token
+            self._token = self._steps.passed or self.resume_token
+            self._last = None
             return RowBatch.from_equal_rows(self._layout, [])
         rows = self._take(wanted)
-        self._token = encode_keys(self._schema, rows.slice(rows.num_rows - 1))[0]
+        self._last = rows.slice(rows.num_rows - 1)
         return rows.select(self._layout)
 
     def next_stored(self, rows_max: int, bytes_max: int) -> StoredPage | None:
@@ -80,11 +91,14 @@ class ColumnarCursor(Cursor):
         row_count = sum(index.rows for index in indexes)
         if self._left is not None:
             self._left -= row_count
-        self._token = self._view.order.encode(indexes[-1].last)
+        self._token, self._last = self._view.order.encode(indexes[-1].last), None
         return StoredPage(row_count, stored, data, block.footer)
 
     @property
     def resume_token(self) -> bytes | None:
+        if self._last is not None:
+            [self._token] = encode_keys(self._schema, self._last)
+            self._last = None
         return self._token
 
     def close(self) -> None:
@@ -127,7 +141,9 @@ class ColumnarCursor(Cursor):
             rows = self._waiting.popleft()
             fits = min(count, len(rows))
             if count > 1 or taken:  # A point read need not compute the sum.
-                size_bytes = rows.nbytes
+                size_bytes = int(rows.arrow.get_total_buffer_size())  # An upper bound, and soon found.
+                if size_bytes > bytes_left:
+                    size_bytes = rows.nbytes
                 if size_bytes > bytes_left:
                     fits = min(fits, max(rows_within(rows, bytes_left), not taken))
                 bytes_left -= size_bytes

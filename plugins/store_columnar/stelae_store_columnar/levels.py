@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from stelae.rows.key_order import Comparable
-from stelae_store_columnar.block import ColumnarBlock
+from stelae_store_columnar.block import ColumnarBlock, DecodedRows
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.sources import CutPoint, SourceSlice, StepSize
+from stelae_store_columnar.sources import CutPoint, MustBlock, PlainSlice, SourceSlice, StepSize
 from stelae_store_columnar.versions import RowVersions
 
 
@@ -27,6 +27,24 @@ class RowGroup:
         self.index = block.index.row_groups[number]
         self.clipped = start is not None and start > self.index.first
         self.first: Comparable = start if self.clipped else self.index.first
+
+    def begin(self, low: Comparable | None) -> Comparable | None:
+        """Return the key from which on the versions that count and are at or above ``low`` are."""
+        return low if low is not None and low > self.first else self.first if self.clipped else None
+
+    @property
+    def row_bytes(self) -> float:
+        """Average size of a version."""
+        return self.index.size_bytes / self.index.rows
+
+    def decoded(self, *, may_block: bool = True) -> DecodedRows:
+        """Return the whole row group, through the cache. ``MustBlock``: it is not there, and this may not block."""
+        found = self.block.cached_rows(self.number)
+        if found is None:
+            if not may_block:
+                raise MustBlock
+            found = self.block.decoded_rows(self.number)
+        return found
 
 
 class LiveBlock:
@@ -91,6 +109,33 @@ class BlockLevel:
         found = [row_group.index for row_group in self.between(low, high)]
         return [(step_size.order.after(index.last), step_size.share(index.rows, index.size_bytes)) for index in found]
 
+    def end_of_first(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key before which one step of versions is, from the beginning of a range on, or a row group ends.
+
+        ``None``: the range has no more. Decodes a row group."""
+        found = self.between(low, high)
+        if not found:
+            return None
+        first, goes_on = found[0], len(found) > 1
+        count = step_size.count(first.row_bytes)
+        key = first.decoded(may_block=step_size.may_block).keys.end_of_first(
+            first.begin(low), high, count, step_size.order
+        )
+        return key if key is not None else found[1].first if goes_on else None
+
+    def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key from which on one step of versions is, up to the end of a range, or a row group begins.
+
+        ``None``: the range has no more. Decodes a row group."""
+        found = self.between(low, high)
+        if not found:
+            return None
+        last, goes_on = found[-1], len(found) > 1
+        key = last.decoded(may_block=step_size.may_block).keys.begin_of_last(
+            last.begin(low), high, step_size.count(last.row_bytes)
+        )
+        return key if key is not None else last.first if goes_on else None
+
     def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
         """Return the row groups in a range. The first and the last one are cut to the range."""
         return [RowGroupSlice(row_group, low, high) for row_group in self.between(low, high)]
@@ -121,14 +166,14 @@ class Levels:
 class RowGroupSlice(SourceSlice):
     """A row group, or its rows in a key range."""
 
-    __slots__ = ("_high", "_low", "row_group", "whole")
+    __slots__ = ("_decoded", "_high", "_low", "row_group", "whole")
 
     def __init__(self, row_group: RowGroup, low: Comparable | None, high: Comparable | None) -> None:
         self.row_group = row_group
-        below = low is not None and low > row_group.first
-        self._low = low if below else (row_group.first if row_group.clipped else None)
+        self._low = row_group.begin(low)
         self._high = None if high is None or high > row_group.index.last else high
         self.whole = self._low is None and self._high is None
+        self._decoded: DecodedRows | None = None
 
     @property
     def stamp_min(self) -> int:  # type: ignore[override]
@@ -140,7 +185,7 @@ class RowGroupSlice(SourceSlice):
 
     @property
     def row_bytes(self) -> float:
-        return self.row_group.index.size_bytes / self.row_group.index.rows
+        return self.row_group.row_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -153,18 +198,38 @@ class RowGroupSlice(SourceSlice):
     def is_plain(self, at: int | None) -> bool:
         index = self.row_group.index
         seen = at is None or index.stamp_max <= at
-        return self.whole and index.unique and not index.deletions and seen
+        return index.unique and not index.deletions and seen
 
     def read(self, ids: Sequence[int], *, use_cache: bool) -> RowVersions:
         block, number = self.row_group.block, self.row_group.number
         # The next step needs the rest of the row group.
         use_cache = use_cache or not self.whole
+        decoded = self._decoded or (block.cached_rows(number) if use_cache else None)
+        if decoded is not None:
+            return self._cut(decoded.plain.versions.select(ids), decoded.keys)
         versions = block.cached_versions(number, ids) if use_cache else block.versions(number, ids)
         if self.whole:
             return versions
-        keys = block.keys(number) if use_cache else SortedKeys(versions.keys)
-        start, end = keys.left(self._low, 0), keys.left(self._high, len(keys))
-        return versions.slice(start, end - start)
+        return self._cut(versions, block.keys(number) if use_cache else SortedKeys(versions.keys))
+
+    def hold(self) -> int:
+        self._decoded = self.row_group.decoded(may_block=False)
+        return int(self.row_bytes * len(self._places(self._decoded.keys)))
+
+    def plain(self) -> PlainSlice:
+        decoded = self._decoded or self.row_group.decoded()
+        places = self._places(decoded.keys)
+        keys = decoded.keys.array.slice(places.start, len(places)).to_pylist()
+        return PlainSlice(keys, decoded.plain, places)
+
+    def _cut(self, versions: RowVersions, keys: SortedKeys) -> RowVersions:
+        """Return the versions of the whole row group that are in the range."""
+        places = self._places(keys)
+        return versions.slice(places.start, len(places))
+
+    def _places(self, keys: SortedKeys) -> range:
+        start = keys.left(self._low, 0)
+        return range(start, max(start, keys.left(self._high, len(keys))))
 
 
 def _first(live: LiveBlock) -> Comparable:

@@ -1,46 +1,59 @@
-"""Chunks: versions in memory in the order of the log. The first reader sorts them by key."""
+"""Chunks: versions in memory, at first in the order of the log. Readers sort them by key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.sources import CutPoint, SourceSlice, StepSize
+from stelae_store_columnar.sources import INLINE_BYTES_MAX, CutPoint, MustBlock, PlainSlice, SourceSlice, StepSize
 from stelae_store_columnar.versions import STAMP_MAX, RowVersions, combined, same_as_next
 
 GROUP_BYTES_MAX = 256 << 20  #: Far below the limit of the 32-bit offsets of one text array.
+SORTED_BYTES_MAX = 16 << 20
+"""The versions of larger chunks are not sorted as a whole: each reader copies those that it needs."""
 _NEVER = -1  #: Used instead of a timestamp.
 _CUT_POINTS = 8  #: Number of cut points that each chunk proposes for the rows of one step.
 
 
+class _ChunkForm(NamedTuple):
+    """The versions of a chunk, as far as they are sorted yet. The versions of each key are in log order."""
+
+    plain: PlainRows
+    keys: SortedKeys | None = None  #: Their keys in key order; ``None``: no reader has sorted them yet.
+    order: Any = None  #: The places in ``plain`` in key order; ``None``: the versions are in key order.
+
+
 class MemoryChunk:
-    """Immutable versions in log order.
+    """Immutable versions, at first in log order.
 
-    If ``ascending`` is true, their keys never descend, so log order is key order. The first reader sorts the versions,
-    on its own thread. If two readers do so at the same time, they get the same result."""
+    If ``ascending`` is true, their keys never descend, so log order is key order. The first reader sorts the keys on
+    its own thread, and the first that reads a range the versions, too. If two readers do so at the same time, they get
+    the same result."""
 
-    __slots__ = ("_keys", "_order", "_plain_from", "ascending", "first", "last", "plain", "size_bytes", "versions")
+    __slots__ = ("_form", "_plain_from", "ascending", "first", "last", "size_bytes")
 
     def __init__(
         self, versions: RowVersions, bounds: tuple[Comparable, Comparable], ascending: bool, size_bytes: int
     ) -> None:
-        self.versions = versions
-        self.plain = PlainRows(versions)
         self.first, self.last = bounds
         self.ascending = ascending
         self.size_bytes = size_bytes
-        self._order: Any = None
-        self._keys: SortedKeys | None = None
+        self._form = _ChunkForm(PlainRows(versions))  # Replaced as a whole, for other threads.
         self._plain_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.versions)
+
+    @property
+    def versions(self) -> RowVersions:
+        """The versions. Those of each key are in log order."""
+        return self._form.plain.versions
 
     @property
     def row_bytes(self) -> float:
@@ -49,7 +62,7 @@ class MemoryChunk:
 
     def cut_points(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> list[CutPoint]:
         """Return keys at which a step may end, each with the share of a step that the rows before it are."""
-        if (low is not None and self.last < low) or (high is not None and self.first >= high):
+        if self._is_outside(low, high):
             return []
         keys = self._sorted()
         start, end = keys.left(low, 0), keys.left(high, len(keys))
@@ -61,9 +74,29 @@ class MemoryChunk:
             found.append((step_size.order.after(keys.at(end - 1)), rest * weight))
         return found
 
+    def end_of_first(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key before which one step of versions is, from the beginning of a range on.
+
+        ``None``: the range has no more."""
+        count = step_size.count(self.row_bytes)
+        if len(self) <= count or self._is_outside(low, high):
+            return None
+        if not (step_size.may_block or self.is_soon_in_order):
+            raise MustBlock
+        return self._sorted().end_of_first(low, high, count, step_size.order)
+
+    def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key from which on one step of versions is, up to the end of a range; ``None``: it has no more."""
+        count = step_size.count(self.row_bytes)
+        if len(self) <= count or self._is_outside(low, high):
+            return None
+        if not (step_size.may_block or self.is_soon_in_order):
+            raise MustBlock
+        return self._sorted().begin_of_last(low, high, count)
+
     def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
         """Return the versions of a key range as one slice, or nothing."""
-        if (low is not None and self.last < low) or (high is not None and self.first >= high):
+        if self._is_outside(low, high):
             return ()
         keys = self._sorted()
         start, end = keys.left(low, 0), keys.left(high, len(keys))
@@ -71,19 +104,36 @@ class MemoryChunk:
 
     def read(self, start: int, end: int, ids: Sequence[int]) -> RowVersions:
         """Return the versions from ``start`` to before ``end`` in key order."""
-        self._sorted()
-        own = self.versions.select(ids)
-        return own.slice(start, end - start) if self._order is None else own.take(self._order.slice(start, end - start))
+        form = self._in_order()
+        own = form.plain.versions.select(ids)
+        return own.slice(start, end - start) if form.order is None else own.take(form.order.slice(start, end - start))
+
+    def read_plain(self, start: int, end: int) -> PlainSlice:
+        """Return the versions from ``start`` to before ``end`` in key order, for a reader of single values."""
+        form = self._in_order()
+        assert form.keys is not None
+        keys, order = form.keys.array.slice(start, end - start).to_pylist(), form.order
+        places = range(start, end) if order is None else order.slice(start, end - start).to_pylist()
+        return PlainSlice(keys, form.plain, places)
+
+    @property
+    def is_soon_in_order(self) -> bool:
+        """True if a reader of a range need not sort many versions any more."""
+        form = self._form
+        return self.ascending or (form.keys is not None and form.order is None) or self.size_bytes <= INLINE_BYTES_MAX
 
     @property
     def is_sorted(self) -> bool:
-        """True if a reader need not sort the versions any more."""
-        return self.ascending or self._keys is not None
+        """True if a reader need not sort the keys any more."""
+        return self.ascending or self._form.keys is not None
 
-    def newest_first(self, key: Comparable) -> Iterator[int]:
-        """Return the places of the versions of a key in ``versions``, from the newest to the oldest."""
-        positions = reversed(self._sorted().run(key))
-        return positions if self._order is None else (self._order[position].as_py() for position in positions)
+    def newest_first(self, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
+        """Return the versions, and the places in them of those of a key, from the newest to the oldest."""
+        self._sorted()
+        plain, keys, order = self._form
+        assert keys is not None
+        positions = reversed(keys.run(key))
+        return plain, positions if order is None else (order[position].as_py() for position in positions)
 
     def key_at(self, position: int) -> Comparable:
         """Return the key at a position in key order."""
@@ -101,16 +151,30 @@ class MemoryChunk:
             since = self._plain_from = _NEVER if hides else pc.max(whole.stamps).as_py()
         return since != _NEVER and (at is None or since <= at)
 
+    def _is_outside(self, low: Comparable | None, high: Comparable | None) -> bool:
+        """Return true if no version is in a range."""
+        return bool((low is not None and self.last < low) or (high is not None and self.first >= high))
+
     def _sorted(self) -> SortedKeys:
-        keys = self._keys
-        if keys is None:
-            if self.ascending:
-                keys = SortedKeys(self.versions.keys)
-            else:
-                self._order = pc.sort_indices(self.versions.keys)
-                keys = SortedKeys(self.versions.keys.take(self._order))
-            self._keys = keys  # Set last, so that a thread that sees the keys also sees the order.
-        return keys
+        """Return the keys in key order."""
+        form = self._form
+        if form.keys is None:
+            versions, order = form.plain.versions, None
+            keys = versions.keys
+            if not self.ascending:
+                order = pc.sort_indices(keys)
+                keys = keys.take(order)
+            form = self._form = _ChunkForm(form.plain, SortedKeys(keys), order)
+        assert form.keys is not None
+        return form.keys
+
+    def _in_order(self) -> _ChunkForm:
+        """Return the versions in key order, unless they are too large to be copied at once."""
+        self._sorted()
+        form = self._form
+        if form.order is not None and self.size_bytes <= SORTED_BYTES_MAX:
+            form = self._form = _ChunkForm(PlainRows(form.plain.versions.take(form.order)), form.keys)
+        return form
 
 
 class ChunkSlice(SourceSlice):
@@ -140,6 +204,14 @@ class ChunkSlice(SourceSlice):
 
     def read(self, ids: Sequence[int], *, use_cache: bool) -> RowVersions:
         return self._chunk.read(self._start, self._end, ids)
+
+    def hold(self) -> int:
+        if not self._chunk.is_soon_in_order:
+            raise MustBlock
+        return self.size_bytes
+
+    def plain(self) -> PlainSlice:
+        return self._chunk.read_plain(self._start, self._end)
 
 
 def chunks_overlap(chunks: Sequence[MemoryChunk]) -> bool:

@@ -6,16 +6,26 @@ reader and kept with the versions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from stelae.spi.schema import Layout
 from stelae_store_columnar.schema_adapter import PlainColumn, SchemaAdapter
 from stelae_store_columnar.versions import RowVersions
 
 Read: TypeAlias = Callable[[int], Any]
 """Returns the plain value at a place."""
+
+Row: TypeAlias = tuple[Any, ...]
+"""The plain values of a row."""
+
+TOGETHER_MIN = 64
+"""From this number of rows in one source on, Arrow reads them in one call."""
+
+TOGETHER_MIN_NEIGHBOURS = 16
+"""The same for neighbouring rows, which Arrow need not copy."""
 
 _CODES = {
     pa.int8(): "b",
@@ -47,6 +57,20 @@ class PlainRows:
             readers = [_reader_of(column, self.versions) for column in adapter.plain_columns]
             found = self._readers = (adapter, readers)  # Replaced as a whole, for other threads.
         return found[1]
+
+    def rows(self, places: Sequence[int], adapter: SchemaAdapter, layout: Layout) -> list[Row]:
+        """Return the rows at some places with the columns of a layout. None of them need have all columns."""
+        together = len(places) >= (TOGETHER_MIN_NEIGHBOURS if isinstance(places, range) else TOGETHER_MIN)
+        if not together:
+            of_schema = self.readers(adapter)
+            readers = [of_schema[place] for place in adapter.places(layout)]
+            return [tuple([read(place) for read in readers]) for place in places]
+        versions = self.versions.select(layout.ids)
+        if isinstance(places, range):
+            versions = versions.slice(places.start, len(places))
+        else:
+            versions = versions.take(pa.array(places, pa.int64()))
+        return [*adapter.batch(layout, versions).to_rows()]
 
 
 def _reader_of(column: PlainColumn, versions: RowVersions) -> Read:

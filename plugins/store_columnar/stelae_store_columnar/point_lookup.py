@@ -7,9 +7,7 @@ later version of a key, or its deletion, is in a newer source, and that is looke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
@@ -17,20 +15,12 @@ from stelae_store_columnar import bloom
 from stelae_store_columnar.block import DecodedRows
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
-from stelae_store_columnar.plain_rows import PlainRows
+from stelae_store_columnar.plain_rows import PlainRows, Row
+from stelae_store_columnar.sources import MustBlock
 from stelae_store_columnar.state import ColumnarState
 
 INLINE_SORT_ROWS_MAX = 4096
 """The event loop sorts a chunk of up to this number of rows for a lookup, which takes less than a millisecond."""
-
-TOGETHER_MIN = 64
-"""From this number of rows in one source on, Arrow reads them in one call."""
-
-Row: TypeAlias = tuple[Any, ...]
-
-
-class _MustBlock(Exception):
-    """A key needs a row group that is not decoded, or a large chunk that is not sorted."""
 
 
 class _Whole(NamedTuple):
@@ -82,7 +72,7 @@ class PointLookup:
         for key, position in wanted:
             try:
                 found = self._row(key)
-            except _MustBlock:
+            except MustBlock:
                 unread.append(position)
                 continue
             if isinstance(found, _Whole):
@@ -93,8 +83,11 @@ class PointLookup:
                 group.positions.append(position)
             else:
                 rows[position] = found
+        layout = self._schema.layout
         for group in whole.values():
-            for position, row in zip(group.positions, self._read(group), strict=True):
+            for position, row in zip(
+                group.positions, group.rows.rows(group.places, self._adapter, layout), strict=True
+            ):
                 rows[position] = row
         return FoundRows(self._schema, rows, sorted(unread))
 
@@ -125,20 +118,11 @@ class PointLookup:
                     values[column.id] = read(place)
         return tuple([values.get(column.id) for column in self._columns])
 
-    def _read(self, group: _WholeRows) -> Sequence[Row]:
-        """Return the rows at some places."""
-        places = group.places
-        if len(places) < TOGETHER_MIN:
-            readers = group.rows.readers(self._adapter)
-            return [tuple([read(place) for read in readers]) for place in places]
-        layout, taken = self._schema.layout, pa.array(places, pa.int64())
-        return self._adapter.batch(layout, group.rows.versions.select(layout.ids).take(taken)).to_rows()
-
     def _versions(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
         """Yield the versions of a key as of the time, newest first, with their places."""
         for chunk in self._chunks:
             if chunk.first <= key <= chunk.last:
-                yield from self._seen(chunk.plain, self._places(chunk, key))
+                yield from self._seen(*self._places(chunk, key))
         for level in self._levels:
             row_group = level.row_group_of(key)
             if row_group is None or (self._at is not None and row_group.index.stamp_min > self._at):
@@ -152,9 +136,9 @@ class PointLookup:
             if self._at is None or rows.versions.stamps[place].as_py() <= self._at:
                 yield rows, place
 
-    def _places(self, chunk: MemoryChunk, key: Comparable) -> Iterator[int]:
+    def _places(self, chunk: MemoryChunk, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
         if self._inline and not chunk.is_sorted and len(chunk) > INLINE_SORT_ROWS_MAX:
-            raise _MustBlock
+            raise MustBlock
         return chunk.newest_first(key)
 
     def _decoded(self, level: BlockLevel, row_group: RowGroup, key: Comparable) -> DecodedRows | None:
@@ -168,7 +152,7 @@ class PointLookup:
             if not may_hold(row_group, key):
                 return None
             if self._inline:
-                raise _MustBlock
+                raise MustBlock
             decoded = block.decoded_rows(number)
         self._held[level] = (row_group, decoded)
         return decoded

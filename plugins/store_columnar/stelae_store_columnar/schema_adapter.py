@@ -6,7 +6,7 @@ when it stores a default. Columns are identified by id, never by name or positio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -50,6 +50,15 @@ class SchemaAdapter:
     def plain_columns(self) -> tuple[PlainColumn, ...]:
         """The columns in the order of the schema."""
         return tuple([self._plain_column(column) for column in self._schema.columns])
+
+    def places(self, layout: Layout) -> Sequence[int]:
+        """Return the positions of a layout's columns in the schema."""
+        place_of = self._place_of
+        return [place_of[column_id] for column_id in layout.ids]
+
+    @cached_property
+    def _place_of(self) -> dict[int, int]:
+        return {column.id: place for place, column in enumerate(self._schema.columns)}
 
     def _plain_column(self, column: Column) -> PlainColumn:
         temporal, lacking = column.type in ("date", "timestamp"), self._lacking.get(column.id, frozenset())

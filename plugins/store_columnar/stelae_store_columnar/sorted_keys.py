@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stelae.rows.key_order import Comparable
+from stelae.rows.key_order import Comparable, KeyOrder
 
 _SAMPLE_ROWS = (
     64  #: Of keys of bytes, one in this number is kept as a Python value. The others are converted when needed.
@@ -31,14 +31,14 @@ class SortedKeys:
 
     def at(self, position: int) -> Comparable:
         """Return one key."""
-        return self.array[position].as_py()
+        return self.array[position].as_py() if self._words is None else self._words[position]
 
     def find(self, key: Comparable) -> int:
         """Return the position of the first key equal to ``key``, or -1 if there is none."""
         position = self.left(key, 0)
         if position == len(self.array):
             return -1
-        return position if (self.at(position) if self._words is None else self._words[position]) == key else -1
+        return position if self.at(position) == key else -1
 
     def run(self, key: Comparable) -> range:
         """Return the positions of the keys equal to ``key``."""
@@ -48,6 +48,23 @@ class SortedKeys:
         if start == len(self.array) or self.at(start) != key:
             return range(start, start)
         return range(start, self.left(key + b"\0", 0))
+
+    def end_of_first(
+        self, low: Comparable | None, high: Comparable | None, count: int, order: KeyOrder
+    ) -> Comparable | None:
+        """Return the key before which the first ``count`` keys of a range are. It is above the first of them.
+
+        ``None``: the range has no more keys."""
+        start, end = self.left(low, 0), self.left(high, len(self.array))
+        if start + count >= end:
+            return None
+        key = self.at(start + count)
+        return order.after(key) if key == self.at(start) else key
+
+    def begin_of_last(self, low: Comparable | None, high: Comparable | None, count: int) -> Comparable | None:
+        """Return the key from which on the last ``count`` keys of a range are; ``None``: it has no more keys."""
+        start, end = self.left(low, 0), self.left(high, len(self.array))
+        return None if end - count <= start else self.at(end - count)
 
     def left(self, key: Comparable | None, none: int) -> int:
         """Return the position of the first key at or above ``key``, or the length if there is none.

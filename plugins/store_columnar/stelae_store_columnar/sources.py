@@ -10,13 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import BATCH_BYTES_MAX
+from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.versions import RowVersions
 
 STEP_BYTES = BATCH_BYTES_MAX  #: Approximate limit on the bytes of a step. It matters for rows with long texts.
+
+INLINE_BYTES_MAX = 1 << 20
+"""The event loop reads up to this many bytes for a short scan, and sorts chunks of up to this size for it."""
+
+
+class MustBlock(Exception):
+    """The event loop cannot read this: a row group is not decoded, a large chunk is not sorted, or it takes long."""
+
 
 CutPoint: TypeAlias = tuple[Comparable, float]
 """A key at which a step may end, and the share of a step between it and the cut point before."""
@@ -24,15 +33,30 @@ CutPoint: TypeAlias = tuple[Comparable, float]
 
 @dataclass(frozen=True, slots=True)
 class StepSize:
-    """The size of a step: about ``rows`` rows, and about ``size_bytes``."""
+    """The size of a step: about ``rows`` rows, and about ``size_bytes``.
+
+    Unless it ``may_block``, a source raises ``MustBlock`` instead of reading a file to find the end of the step."""
 
     order: KeyOrder
     rows: float
     size_bytes: int = STEP_BYTES
+    may_block: bool = True
+
+    def count(self, row_bytes: float) -> int:
+        """Return the number of rows of a size that are one step, at least 1."""
+        return max(1, int(1 / self.share(1, row_bytes)))
 
     def share(self, rows: float, size_bytes: float) -> float:
         """Return the share of a step that some rows are."""
         return max(rows / self.rows, size_bytes / self.size_bytes)
+
+
+class PlainSlice(NamedTuple):
+    """The versions of a slice by their places in ``rows``."""
+
+    keys: Sequence[Comparable]
+    rows: PlainRows
+    places: Sequence[int]
 
 
 class SourceSlice(ABC):
@@ -47,6 +71,16 @@ class SourceSlice(ABC):
         """Return the versions by key, then in log order, with those of the columns that the source has.
 
         ``use_cache`` is true if neighbouring rows will be read soon, so that decoded columns should be cached."""
+
+    @abstractmethod
+    def hold(self) -> int:
+        """Hold what is in memory for the reads of this slice. Return their approximate bytes.
+
+        ``MustBlock``: a read would decode a row group, or sort many versions."""
+
+    @abstractmethod
+    def plain(self) -> PlainSlice:
+        """Return the versions in the same order, for a reader of single values."""
 
     @property
     @abstractmethod
@@ -73,6 +107,16 @@ class VersionSource(Protocol):
 
     def cut_points(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> list[CutPoint]:
         """Return cut points in a range; ``None`` is no bound."""
+
+    def end_of_first(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key before which about one step of versions is, from the beginning of a range on.
+
+        It is above the first of them. ``None``: the range has no more. May read a block, as the next method."""
+
+    def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
+        """Return the key from which on about one step of versions is, up to the end of a range.
+
+        It is at or below the last of them. ``None``: the range has no more."""
 
     def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
         """Return the slices in a range, in key order. This reads nothing."""

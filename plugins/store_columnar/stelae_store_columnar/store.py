@@ -45,12 +45,15 @@ from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.snapshot import ColumnarSnapshot
-from stelae_store_columnar.sources import StepSize
+from stelae_store_columnar.sources import MustBlock, StepSize
 from stelae_store_columnar.state import ColumnarState
 from stelae_store_columnar.view import ColumnarView
 
 INLINE_ROWS_MAX = 256
 """Up to this number of rows is applied on the event loop, which takes less time than a worker needs to wake up."""
+
+INLINE_SCAN_ROWS_MAX = 256
+"""A scan of up to this number of rows in memory runs on the event loop. It takes less than a millisecond."""
 
 INLINE_MERGE_ROWS_MAX = 4096
 """A worker merges chunks with more rows than this in all."""
@@ -155,6 +158,17 @@ class ColumnarStore(TabletStore):
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)
+
+    def scan_inline(self, spec: ScanSpec, at: int | None = None) -> Cursor | None:
+        if spec.limit is None or spec.limit > INLINE_SCAN_ROWS_MAX or spec.predicates:
+            return None
+        cursor = ColumnarCursor(self._view(at), spec, may_block=False)
+        try:
+            cursor.read_ahead()
+        except MustBlock:
+            cursor.close()
+            return None
+        return cursor
 
     def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
         return self._look_up(keys, at, inline=False)

@@ -91,8 +91,16 @@ def test_a_few_columns_take_fewer_bytes_than_all(replica: HarnessReplica) -> Non
     assert 0 < rows_of() < rows_of(columns=(1,))
 
 
-def test_a_limit_ends_with_the_last_row_group_that_it_holds_whole(replica: HarnessReplica) -> None:
-    assert read_as_stored(replica.store, limit=10) == (ROWS[:10], 8)
+def test_a_limit_ends_with_the_last_row_group_that_it_holds_whole() -> None:
+    many = [(n, f"name {n}", n) for n in range(1200)]
+    made = StoreHarness(ColumnarStore, calm).replica()
+    made.insert(*many)
+    made.flush()
+    assert read_as_stored(made.store, limit=1102) == (many[:1102], 1100)
+
+
+def test_a_scan_of_few_rows_is_decoded(replica: HarnessReplica) -> None:
+    assert read_as_stored(replica.store, limit=10) == (ROWS[:10], 0)
     assert read_as_stored(replica.store, limit=0) == ([], 0)
 
 

@@ -72,6 +72,10 @@ class DiffReader:
         """Return whether a new diff of ``store`` would show the same rows as this reader."""
         return store is self._store and store.schema.version == self._schema.version
 
+    def next_inline(self) -> Frames | None:
+        """Return ``None``: a diff may read blocks."""
+        return None
+
     def next(self) -> Frames:
         """Read the next page and return its frames: the encoded ``ScanPage``, and the rows if there are any.
 

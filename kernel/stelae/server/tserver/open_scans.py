@@ -17,6 +17,7 @@ chooses a new one each time."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -36,6 +37,9 @@ KEEP_US = 2_000_000
 
 KEPT_MAX = 16
 """The most open cursors. Each holds one page and what its engine has decoded. The oldest cursor is closed first."""
+
+SHORT_US = 4_000
+"""How long the event loop reads short scans before it turns to other work."""
 
 Done: TypeAlias = Callable[[Frames | Exception], None]
 """Gets the frames of a page, or the error that ended the scan."""
@@ -77,6 +81,10 @@ class _OpenScan:
         is_wanted = not self.dropped if waiter is None else waiter.is_open()
         return self.reader.next() if is_wanted else None
 
+    def next_inline(self) -> Frames | None:
+        """As ``next``, but without blocking; ``None``: the page was not read."""
+        return self.reader.next_inline() if self.waiter is None or self.waiter.is_open() else None
+
 
 class OpenScans:
     """Reads pages on a node's pool for scans, and keeps the scans open in between. Used on the event loop.
@@ -90,6 +98,7 @@ class OpenScans:
         self._node = node
         self._reader_of = reader_of
         self._numbers = count()
+        self._short: deque[_OpenScan] = deque()  #: New scans with a limit. The event loop may read them.
         self._open: dict[bytes, _OpenScan] = {}  #: By the request for the next page, oldest first.
         self._awaited: dict[bytes, _OpenScan] = {}  #: Those with a waiter, by its request.
 
@@ -106,7 +115,8 @@ class OpenScans:
             done: gets the page.
             is_open: returns whether the client still waits. It is called on the threads of the pool, too.
         """
-        key, waiter = _key(sender, asked, asked.spec, at, asked.file), _Waiter(sender, asked, at, done, is_open)
+        waiter = _Waiter(sender, asked, at, done, is_open)
+        key = _key(sender, asked, asked.spec, at, asked.file)
         scan = self._given_up(key) or self._take(key)
         if scan is not None and not scan.reader.serves(store):
             self._drop(scan)
@@ -114,12 +124,39 @@ class OpenScans:
         if scan is None:
             scan = _OpenScan(next(self._numbers), self._reader_of(store, asked, at))
             self._wait(key, scan, waiter)
-            self._read_next(scan)
+            self._begin(scan)
         elif scan.ahead is None:
             self._wait(key, scan, waiter)
         else:
             ahead, scan.ahead = scan.ahead, None
             self._deliver(waiter, scan, ahead)
+
+    def _begin(self, scan: _OpenScan) -> None:
+        """Read the first page: on the event loop, at the end of its turn, if it has few rows in memory."""
+        if scan.reader.spec.limit is None:
+            self._read_next(scan)
+            return
+        self._short.append(scan)
+        if len(self._short) == 1:
+            self._node.turns.defer(self._read_short)
+
+    def _read_short(self) -> None:
+        """Read short scans, but not for long: other work of the node waits meanwhile."""
+        turns = self._node.turns
+        end_us = turns.now_us() + SHORT_US
+        while self._short:
+            if turns.now_us() >= end_us:
+                turns.call_at(end_us, self._read_short)
+                return
+            scan = self._short.popleft()
+            try:
+                found: Frames | Exception | None = scan.next_inline()
+            except Exception as error:
+                found = error
+            if found is None:
+                self._read_next(scan)
+            else:
+                self._arrived(scan, found)
 
     def stop(self) -> None:
         """Close all scans."""

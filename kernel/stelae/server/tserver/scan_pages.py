@@ -19,7 +19,8 @@ from stelae.spi.services import Buffer
 from stelae.spi.store import Cursor, TabletStore
 
 PAGE_BYTES_MAX = 8 << 20
-"""The most bytes of values on a page of more than one row. Thousands of large cells would not fit in a frame."""
+"""The most bytes of the rows of a page, as they are sent, if it has more than one row. Thousands of large cells would
+not fit in a frame."""
 
 FIRST_PAGE_ROWS_MAX = 8192
 """The most rows of the first page, so that a client that needs few rows gets them soon. While rows are small, each page
@@ -54,6 +55,9 @@ class PageSource(Protocol):
 
     def next(self) -> Frames:
         """Read the next page and return its frames."""
+
+    def next_inline(self) -> Frames | None:
+        """Read the first page without blocking; ``None``: ``next`` must be called on a thread."""
 
     def close(self) -> None:
         """Release the snapshot."""
@@ -102,21 +106,33 @@ class PageReader:
         if stored is not None:
             return self._stored_page(stored)
         rows, after = self._next_rows()
-        size_bytes = self._size_bytes(rows)
-        while rows is not None and len(rows) > 1 and size_bytes > PAGE_BYTES_MAX:
-            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // size_bytes))
+        data = b"" if rows is None or not len(rows) else encoded_rows(rows)
+        while rows is not None and len(rows) > 1 and len(data) > PAGE_BYTES_MAX:
+            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // len(data)))
             self.close()  # A cursor cannot go back, so a new one begins where this page does.
             rows, after = self._next_rows()
-            size_bytes = self._size_bytes(rows)
+            data = b"" if rows is None else encoded_rows(rows)
         found = 0 if rows is None else len(rows)
-        if size_bytes:
+        if found:
             # The average size of the rows counts, because a page may have ended early. The factor of two leaves room
             # for larger rows: a page that is too large is read again.
             self._rows_max = max(
-                1, min(2 * self._rows_max, self._rows_wanted, found * PAGE_BYTES_MAX // 2 // size_bytes)
+                1, min(2 * self._rows_max, self._rows_wanted, found * PAGE_BYTES_MAX // 2 // len(data))
             )
         page = self._advance(found, after)
-        return [page, encoded_rows(rows)] if rows is not None and found else [page]
+        return [page, data] if found else [page]
+
+    def next_inline(self) -> Frames | None:
+        """As ``next``, for the first page of a scan of few rows that are in memory; ``None``: for other scans."""
+        version = self._store.schema.version
+        cursor = self._store.scan_inline(self.spec, self._at)
+        if cursor is None:
+            return None
+        if self._store.schema.version != version:  # See ``_open_cursor``.
+            cursor.close()
+            return None
+        self._cursor, self._schema_version = cursor, version
+        return self.next()
 
     def _stored_page(self, piece: StoredPage) -> Frames:
         """Return the frames of a page of stored rows, with the file's footer unless the client has it."""
@@ -176,10 +192,6 @@ class PageReader:
             if rows is None or len(rows) or (batches >= EMPTY_BATCHES_MAX and token not in (None, self.spec.after)):
                 break
         return rows, token
-
-    def _size_bytes(self, rows: RowBatch | None) -> int:
-        """Return the bytes of the values on a page. A read of one row does not need the sum."""
-        return 0 if rows is None or self._rows_wanted == 1 else rows.nbytes
 
 
 def encoded_rows(rows: RowBatch) -> Buffer:

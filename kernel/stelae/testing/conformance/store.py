@@ -23,6 +23,7 @@ from stelae.testing.conformance.store_lookup import LookupChecks
 from stelae.testing.conformance.store_readers import ReaderChecks
 from stelae.testing.conformance.store_scan import ScanChecks
 from stelae.testing.conformance.store_shapes import ShapeChecks
+from stelae.testing.conformance.store_short_scans import ShortScanChecks
 from stelae.testing.conformance.store_sizes import SizeChecks
 
 __all__ = ["StoreConformance", "StoreHarness"]
@@ -31,6 +32,7 @@ __all__ = ["StoreConformance", "StoreHarness"]
 class StoreConformance(
     ApplyChecks,
     ScanChecks,
+    ShortScanChecks,
     LookupChecks,
     ShapeChecks,
     SizeChecks,

@@ -29,6 +29,7 @@ from stelae.testing.conformance.store_altering_model import AlteringModel
 from stelae.testing.conformance.store_harness import HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_lookup import check_lookups
 from stelae.testing.conformance.store_model import Op, Row
+from stelae.testing.conformance.store_short_scans import check_short_scans
 
 RUNS = 3  #: Random runs of the check; the environment variable ``STELAE_LIVES`` sets another number.
 STEPS = 40  #: Steps of each run.
@@ -225,10 +226,12 @@ class AlteringRun:
         columns = tuple(draws.some(schema.layout.ids)) or None if draws.below(2) else None
         predicates = (draws.predicate(schema),) if draws.below(2) else ()
         backwards = draws.below(2) == 0
-        spec = ScanSpec(columns=columns, predicates=predicates, order=Order.KEY_DESCENDING if backwards else Order.KEY)
+        limit = draws.below(12) if draws.below(2) else None
+        order = Order.KEY_DESCENDING if backwards else Order.KEY
+        spec = ScanSpec(columns=columns, predicates=predicates, order=order, limit=limit)
         expected = self._model.rows(at, columns, predicates)
         found = list(self._paged(spec, at))
-        assert found == (expected[::-1] if backwards else expected), (at, spec)
+        assert found == (expected[::-1] if backwards else expected)[:limit], (at, spec)
 
     def _paged(self, spec: ScanSpec, at: int | None) -> Iterator[Row]:
         """Yield the rows of a scan, which sometimes continues from a token."""
@@ -240,11 +243,15 @@ class AlteringRun:
             token = cursor.resume_token
         if batch is not None:
             yield from batch.to_rows()
-            yield from self._paged(msgspec.structs.replace(spec, after=token), at)
+            limit = None if spec.limit is None else spec.limit - len(batch)
+            yield from self._paged(msgspec.structs.replace(spec, after=token, limit=limit), at)
 
     def _look_up(self, at: int | None) -> None:
         written = dict.fromkeys(key for _, rows in self._model.history for key in rows)
-        check_lookups(self._replica, self._model.by_key(at), [*written, b"", b"\0" * 30], at)
+        by_key = self._model.by_key(at)
+        check_lookups(self._replica, by_key, [*written, b"", b"\0" * 30], at)
+        start = self._draws.some([*written])[:1]
+        check_short_scans(self._replica, by_key, at, starts=[*start, b""], limits=[1 + self._draws.below(10)])
 
     def _diff(self, after: int, until: int) -> None:
         model, schema = self._model, self._model.schema
