@@ -6,14 +6,15 @@ turn. If it fails, a task repeats the request as for any other read (``Connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.lookup_requests import divided
 from stelae.client.turns import check_loop
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.lookup_messages import LOOKUP, LOOKUP_KEYS_MAX, LOOKUP_REQUEST_BYTES, LookupReply, LookupRequest
+from stelae.protocol.lookup_messages import LOOKUP, LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import NotLeader, PeerError, RetryableError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
@@ -128,7 +129,7 @@ class LookupQueue:
     def _flush(self) -> None:
         groups, self._groups = self._groups, {}
         for group in groups.values():
-            for calls in _requests(group.calls):
+            for calls in divided(group.calls, _keys_of):
                 self._send(group._replace(calls=calls))
 
     def _send(self, group: _LookupGroup) -> None:
@@ -200,21 +201,8 @@ class LookupQueue:
             self._send(group._replace(calls=rest))
 
 
-def _requests(calls: Sequence[_LookupCall]) -> Iterator[list[_LookupCall]]:
-    """Divide calls among requests of up to ``LOOKUP_KEYS_MAX`` keys and ``LOOKUP_REQUEST_BYTES``.
-
-    A key that no server accepts must not fail the calls of others."""
-    chosen: list[_LookupCall] = []
-    count = size_bytes = 0
-    for call in calls:
-        count += len(call.keys)
-        size_bytes += sum(map(len, call.keys))
-        if chosen and (count > LOOKUP_KEYS_MAX or size_bytes > LOOKUP_REQUEST_BYTES):
-            yield chosen
-            chosen, count, size_bytes = [], len(call.keys), sum(map(len, call.keys))
-        chosen.append(call)
-    if chosen:
-        yield chosen
+def _keys_of(call: _LookupCall) -> Sequence[bytes]:
+    return call.keys
 
 
 def _fail(calls: Sequence[_LookupCall], error: Exception) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from stelae.client.bounded_calls import each
 from stelae.client.lookup_queue import FoundPart
+from stelae.client.lookup_requests import divided, fit_together
 from stelae.client.plain_records import LacksColumns, PlainRecords, Record
 from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import found_again
 from stelae.client.tokens import check_columns
-from stelae.protocol.lookup_messages import LOOKUP_KEYS_MAX, LOOKUP_REQUEST_BYTES
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import TabletId
@@ -37,11 +37,10 @@ class TableLookup:
         self, tablet_id: TabletId, keys: Sequence[bytes], at: int | None, timeout_s: float
     ) -> list[Record | None]:
         """Return the rows of any number of keys; see :meth:`rows`. Several requests are in flight at the same time."""
-        if len(keys) <= LOOKUP_KEYS_MAX and sum(map(len, keys)) <= LOOKUP_REQUEST_BYTES:
+        if fit_together(keys):
             return await self.rows(tablet_id, keys, at, timeout_s)
-        found = await each(
-            _slices(keys), lambda some: self.rows(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE
-        )
+        requests = [*divided(keys, _alone)]
+        found = await each(requests, lambda some: self.rows(tablet_id, some, at, timeout_s), at_once=REQUESTS_AT_ONCE)
         return [record for records in found for record in records]
 
     async def rows(
@@ -79,13 +78,5 @@ class TableLookup:
             raise SchemaMismatch(f"columns of table {table.name!r} were dropped; read again") from None
 
 
-def _slices(keys: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Divide keys among requests of up to ``LOOKUP_KEYS_MAX`` keys and ``LOOKUP_REQUEST_BYTES``, or a single key."""
-    slices: list[Sequence[bytes]] = []
-    start = size_bytes = 0
-    for position, key in enumerate(keys):
-        size_bytes += len(key)
-        if position > start and (position - start == LOOKUP_KEYS_MAX or size_bytes > LOOKUP_REQUEST_BYTES):
-            slices.append(keys[start:position])
-            start, size_bytes = position, len(key)
-    return [*slices, keys[start:]]
+def _alone(key: bytes) -> tuple[bytes]:
+    return (key,)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client import lookup_queue
+from stelae.client import lookup_requests
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.lookup_queue import FoundPart, LookupQueue
 from stelae.protocol.codec import decode, encode
@@ -116,7 +116,7 @@ def test_the_lookups_of_one_turn_share_a_request_if_they_read_at_the_same_time()
 
 
 def test_a_request_has_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_queue, "LOOKUP_KEYS_MAX", 3)
+    monkeypatch.setattr(lookup_requests, "LOOKUP_KEYS_MAX", 3)
 
     async def work(server: Server) -> None:
         calls = [server.look_up(*([b"k"] * count)) for count in (1, 2, 3, 2, 2)]
@@ -129,7 +129,7 @@ def test_a_request_has_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_key_that_is_too_large_for_a_request_fails_its_own_lookup_only() -> None:
     """The lookups of all callers in that turn failed."""
-    large = b"x" * (lookup_queue.LOOKUP_REQUEST_BYTES + 1)
+    large = b"x" * (lookup_requests.LOOKUP_REQUEST_BYTES + 1)
 
     async def work(server: Server) -> None:
         server.refused = large

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client import table_lookup
+from stelae.client import lookup_requests
 from stelae.client.key_encoder import KeyEncoder
 from stelae.partition.partitioning import NoPartition
 from stelae.rows.keys import encode_key
@@ -51,7 +51,7 @@ def test_each_key_has_its_row_or_none_in_the_order_of_the_keys(partition: Any, s
 
 
 def test_the_keys_of_a_call_go_to_each_tablet_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_lookup, "LOOKUP_KEYS_MAX", 50)
+    monkeypatch.setattr(lookup_requests, "LOOKUP_KEYS_MAX", 50)
 
     async def work(memory: MemoryTable) -> None:
         keys = [(row["sensor"], row["minute"]) for row in ROWS]
@@ -67,7 +67,7 @@ def test_the_keys_of_a_call_go_to_each_tablet_together(monkeypatch: pytest.Monke
 
 def test_the_keys_of_a_request_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand keys may have 256 MiB, and a request four times less."""
-    monkeypatch.setattr(table_lookup, "LOOKUP_REQUEST_BYTES", 160)
+    monkeypatch.setattr(lookup_requests, "LOOKUP_REQUEST_BYTES", 160)
 
     async def work(memory: MemoryTable) -> None:
         keys = [(row["sensor"], row["minute"]) for row in ROWS]

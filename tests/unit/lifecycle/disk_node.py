@@ -29,6 +29,7 @@ from stelae.spi.wal import Append, WalEngine
 from stelae.spi.write import OpKind, digests_of
 from stelae_wal_segmented import SegmentedWal
 from tests.conformance.durable_store import DurableStore
+from tests.unit.lifecycle.flushed_blocks import flushed
 
 LAYOUT = DirectoryLayout("/node")
 NODE = NodeId("a" * 32)
@@ -99,16 +100,7 @@ class DiskNode:
         log = LogId(tablet, 1)
         self.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
         (recovered,) = (one for one in self.loader.recover_all() if one.superblock.tablet_id == tablet)
-        edit = recovered.store.flush()
-        assert edit is not None
-        block = Superblock(
-            tablet_id=tablet,
-            store_engine="durable",
-            schemas=(SCHEMA.to_bytes(),),
-            manifest=edit.manifest,
-            flushed=edit.flushed,
-            results=recovered.results.dump(),
-        )
+        edit, block = flushed(recovered, SCHEMA.to_bytes())
         SuperblockFile(self.disk, LAYOUT, tablet).save(block)
         recovered.store.commit(edit)
         self.wal.commit({log: Append(entries=entries[3:], commit_hint=9)}, sync=True)

@@ -15,7 +15,6 @@ from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
 from stelae.host.settings import TabletSettings
-from stelae.host.superblock import Superblock
 from stelae.lifecycle.log_agreement import LogContradicts
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
@@ -32,6 +31,7 @@ from stelae_wal_segmented import SegmentedWal
 from stelae_wal_shared import SharedWal
 from tests.conformance.durable_store import DurableStore
 from tests.unit.lifecycle.disk_node import NODE, OTHER, SCHEMA, TABLET, NoService, row
+from tests.unit.lifecycle.flushed_blocks import flushed
 
 WALS: dict[str, type[WalEngine]] = {"segmented": SegmentedWal, "lmdb": LmdbWal, "shared": SharedWal}
 LOG = LogId(TABLET, 1)
@@ -60,16 +60,7 @@ class RealNode:
             self.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
             self.wal.commit({LogId(tablet, 1): Append(entries=ROWS[:FLUSHED], commit_hint=FLUSHED)}, sync=True)
             (found,) = [one for one in self.loader.recover_all() if one.superblock.tablet_id == tablet]
-            edit = found.store.flush()
-            assert edit is not None
-            block = Superblock(
-                tablet_id=tablet,
-                store_engine="durable",
-                schemas=(SCHEMA.to_bytes(),),
-                manifest=edit.manifest,
-                flushed=edit.flushed,
-                results=found.results.dump(),
-            )
+            edit, block = flushed(found, SCHEMA.to_bytes())
             self.loader.superblock_file(tablet).save(block)
             found.store.commit(edit)
             found.store.close()
