@@ -94,7 +94,11 @@ def _take_whole(
 
 
 def _marks(array: Any, places: Sequence[int]) -> list[Any] | None:
-    return None if array is None else [array[place].as_py() for place in places]
+    if array is None:
+        return None
+    if isinstance(places, range):
+        return list(array.slice(places.start, len(places)).to_pylist())
+    return [array[place].as_py() for place in places]
 
 
 class _BegunRow:
