@@ -249,7 +249,8 @@ class Flusher:
             elif isinstance(result, OpId):
                 self.log_base = result
 
-        self.writer.submit_job(lambda engine: engine.collect(name, upto), collected)
+        # A job that waited until the replica was shut down does nothing: its superblock may be a tombstone by then.
+        self.writer.submit_job(lambda engine: None if self._halted else engine.collect(name, upto), collected)
 
     def _fail(self, reason: str, store_error: object = None) -> None:
         self.busy = False

@@ -16,7 +16,7 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import DataState, Superblock
 from stelae.lifecycle.abandoned_copy import abandon_copy
-from stelae.lifecycle.blocking_steps import OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import (
     LastOpId,
@@ -358,20 +358,17 @@ class TabletManager:
         yield Until(lambda: bool(replica.failure) or (applier.idle and (not flusher.busy or bool(flusher.unsaved))))
         flusher.halt()
         yield Until(lambda: not flusher.saving)  # It must not come after the tombstone.
-        if replica.failure:  # Work that waits between groups must not run any more: only the current work has to end.
-            applier.halt()
-            ended: list[object] = []
-            applier.pool.run(f"apply/{replica.tablet_id}", lambda: None, ended.append)
-            yield Until(lambda: bool(ended))
+        if replica.failure:
+            applier.halt()  # Work that waits between groups must not run any more.
         # A closed replica does not try a save again that has failed.
         yield Until(lambda: executor.idle or executor.waits_to_save or bool(replica.failure))
-        replica.executor.halt()
-        yield Until(lambda: not replica.executor.saving)
-        replica.applier.halt()
+        executor.halt()
+        yield Until(lambda: not executor.saving)
+        yield Ask(applier.stop)  # What was committed meanwhile is perhaps being applied.
         writer = self._node.writer
         yield Until(lambda: not writer.has_queued(replica.log))  # The log must not grow behind its last op id.
         last = writer.acknowledged(replica.log)
-        yield OffLoop(replica.applier.store.close)
+        yield OffLoop(applier.store.close)
         return last
 
     def _offline(self, found: TabletFinding, seen: OpId | None) -> tuple[Superblock, LastOpId]:

@@ -489,3 +489,13 @@ def test_a_flusher_that_is_halted_ends_its_save_and_touches_store_and_log_no_mor
     flusher.collect()
     node._drive(flusher.writer)
     assert flusher.log_base == base and not node.failures
+
+
+def test_a_collection_that_waited_until_its_replica_was_halted_does_nothing() -> None:
+    """The superblock may be a tombstone by then, which has flushed nothing."""
+    node = Node.create()
+    flusher = node.run(60, frozenset(), [])
+    flusher.flush()
+    flusher.halt()
+    node._drive(flusher.writer)
+    assert node.wal.logs()[LOG].base == ZERO and not node.failures

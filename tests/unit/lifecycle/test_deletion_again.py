@@ -10,7 +10,7 @@ import pytest
 
 from stelae.host.metadata_files import decode
 from stelae.host.superblock import SUPERBLOCK, DataState
-from stelae.lifecycle.blocking_steps import OffLoop, Until
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, Until
 from stelae.lifecycle.deletion import write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.lifecycle.tablet_manager import TabletManager
@@ -159,12 +159,11 @@ def test_the_last_op_id_of_a_failed_replica_is_read_behind_its_last_append() -> 
     writer: Any = SimpleNamespace(has_queued=lambda _log: queued[0], acknowledged=lambda _log: OpId(1, 9 - queued[0]))
     replica = MagicMock(failure="damaged rows", log=LogId(TABLET, 1))
     replica.applier.idle, replica.flusher.saving, replica.executor.saving = True, False, False
-    replica.applier.pool.run = lambda _key, _work, done: done(None)
     steps = TabletManager.shut_down(SimpleNamespace(_node=SimpleNamespace(writer=writer, peers=MagicMock())), replica)  # type: ignore[arg-type]
     try:
         while True:
             step = next(steps)
-            assert isinstance(step, Until | OffLoop)
+            assert isinstance(step, Until | OffLoop | Ask)
             if isinstance(step, Until) and not step.condition():
                 replica.executor.halt.assert_called_once()
                 queued[0] = False
@@ -172,6 +171,18 @@ def test_the_last_op_id_of_a_failed_replica_is_read_behind_its_last_append() -> 
     except StopIteration as ended:
         assert ended.value == OpId(1, 9)
     assert not queued[0]
+
+
+@pytest.mark.parametrize("failure", ["", "damaged rows"])
+def test_a_store_is_closed_when_the_last_group_is_applied(failure: str) -> None:
+    """Entries were committed while the executor came to its end. They were applied while another thread closed the
+    store, which failed the replica, and might have crashed an engine."""
+    writer: Any = SimpleNamespace(has_queued=lambda _log: False, acknowledged=lambda _log: OpId(1, 9))
+    replica = MagicMock(failure=failure, log=LogId(TABLET, 1))
+    replica.applier.idle, replica.flusher.busy, replica.flusher.saving, replica.executor.saving = True, *[False] * 3
+    steps = TabletManager.shut_down(SimpleNamespace(_node=SimpleNamespace(writer=writer, peers=MagicMock())), replica)  # type: ignore[arg-type]
+    asked = [step for step in steps if isinstance(step, Ask | OffLoop)]
+    assert asked == [Ask(replica.applier.stop), OffLoop(replica.applier.store.close)]
 
 
 @pytest.mark.parametrize("dropped", [True, False])
