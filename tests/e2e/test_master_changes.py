@@ -12,8 +12,10 @@ from stelae.client.async_client import AsyncClient, connect_async
 from stelae.server.tserver import heartbeats
 from stelae.spi.ids import NodeId
 from stelae.spi.members import MemberType
-from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.test_masters import COLUMNS, QUICK
+
+SILENT = "server_silent_ms = 1500"
 
 
 def by_name(address: str) -> str:
@@ -98,6 +100,28 @@ def test_a_client_that_was_idle_while_all_masters_were_replaced_finds_the_new_on
                 await table.insert([{"id": 1, "text": "x"}])
                 view = await idle.masters.view()
                 assert [node for node, _ in view.members] == [new] and view.leader == new
+
+    asyncio.run(run())
+
+
+def test_a_server_that_was_down_while_all_masters_were_replaced_finds_the_new_ones(tmp_path: Path) -> None:
+    """No master that it knows is left. The other members of its tablets name the present ones."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=3, settings=QUICK + SILENT) as cluster:
+            (first,), away = cluster.masters, cluster.servers[0]
+            async with await connect_async(cluster.addresses[first]) as client:
+                await client.create_table("people", COLUMNS, "id", replicas=3)
+                await until_every_replica_runs(cluster)
+                await cluster.stop(away)
+                new = cluster.new_master()
+                await add_master(cluster, client, new)
+                await client.masters.remove(first)
+            others = [cluster.nodes[server] for server in cluster.servers[1:]]
+            await until(lambda: all(server.messenger.connected(first) is None for server in others))
+            await cluster.stop(first)
+            await cluster.start(away)
+            await until(lambda: cluster.core(new).servers.get(away) is not None)
 
     asyncio.run(run())
 

@@ -193,8 +193,12 @@ def keep_the_catalog(original: Any, self: Any) -> None:
 
 def learn_any_masters(original: Any, self: Any, config: Any) -> bool:
     if config.members:
-        self.config, self._met = config, True
+        self.config, self.lost = config, True
     return bool(config.members)
+
+
+def never_lost(original: Any, self: Any, now_us: int) -> bool:
+    return False
 
 
 def rank_the_oldest_first(original: Any, view: Any) -> Any:

@@ -55,7 +55,7 @@ class Server:
         self.now_us, self.sent, self._body_bytes_max = 0, list[Call](), body_bytes_max
         self.turns = MagicMock()
         self.turns.now_us.side_effect = lambda: self.now_us
-        messenger = MagicMock(identity=SimpleNamespace(incarnation_id=IncarnationId("1" * 16)))
+        messenger = MagicMock(identity=SimpleNamespace(incarnation_id=IncarnationId("1" * 16)), peers=frozenset())
         messenger.call.side_effect = self._call
         self.node = MagicMock(
             node_id=NodeId("f" * 32), address="host:1", turns=self.turns, messenger=messenger, replicas={}

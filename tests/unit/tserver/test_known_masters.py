@@ -1,8 +1,8 @@
-"""Whom a tablet server takes for the masters: the newest config, and its file only until it has met them."""
+"""Whom a tablet server takes for the masters: the newest config, and its file as long as it is lost."""
 
 from __future__ import annotations
 
-from stelae.server.tserver.known_masters import KnownMasters
+from stelae.server.tserver.known_masters import LOST_US, KnownMasters
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 
@@ -23,15 +23,16 @@ LISTED = (member(A), member(B), member(C))
 def test_the_file_counts_until_a_config_is_learned() -> None:
     known = KnownMasters(LISTED, None)
     assert set(known.addresses) == {A, B, C} and known.config_id is None
-    assert known.learn(config(5, B, C, D)) and known.config_id == OpId(1, 5)
-    assert set(known.addresses) == {B, C, D}
+    assert not known.asks, "the masters name the config of a cluster that is not on record, too"
+    assert known.learn(config(5, B, C, D)) and known.asks and known.config_id == OpId(1, 5)
+    assert known.answered(B, C, 1) and set(known.addresses) == {B, C, D}
 
 
 def test_an_older_config_never_replaces_a_newer_one() -> None:
     """Mutant: the old list wins."""
     known = KnownMasters(LISTED, None)
     known.learn(config(9, B, C, D))
-    assert not known.learn(config(5, A, B, C)) and not known.learn(config(9, A)) and set(known.addresses) == {B, C, D}
+    assert not known.learn(config(5, A, B, C)) and not known.learn(config(9, A)) and known.config == config(9, B, C, D)
     assert not known.learn(TabletConfig(op_id=OpId(9, 9), members=()))
 
 
@@ -39,18 +40,37 @@ def test_a_stored_config_and_the_file_are_both_tried_until_a_master_of_the_confi
     """All masters of the stored config may have been replaced while the server was down, and the file corrected."""
     known = KnownMasters((member(D),), config(5, A, B, C))
     assert set(known.addresses) == {A, B, C, D}
-    assert not known.answered(D, D), "D is no master of the config: its own may be of an earlier time"
-    assert not known.answered(A, None) and not known.answered(A, D)
-    assert known.answered(A, B) and set(known.addresses) == {A, B, C}
-    assert not known.answered(A, B)
+    assert not known.answered(D, D, 1), "D is no master of the config: its own may be of an earlier time"
+    assert not known.answered(A, None, 1) and not known.answered(A, D, 1)
+    assert known.answered(A, B, 1) and set(known.addresses) == {A, B, C}
+    assert not known.answered(A, B, 1)
+
+
+def test_a_config_that_a_removed_master_names_may_be_old_so_the_file_is_tried_on() -> None:
+    """The file lists A, which was removed and runs on, and C, a present master. All that A knows is gone by now."""
+    known = KnownMasters((member(A), member(C)), None)
+    assert known.learn(config(5, B)) and not known.answered(A, B, 1)
+    assert known.lost and set(known.addresses) == {A, B, C}
+    assert known.learn(config(9, C)) and known.answered(C, C, 2)
+    assert not known.lost and set(known.addresses) == {C}
+
+
+def test_the_file_is_tried_again_once_no_master_of_the_config_names_a_leader() -> None:
+    """All masters of the config were replaced while the network kept the server, which ran on, from them."""
+    known = KnownMasters(LISTED, None)
+    known.learn(config(5, D))
+    known.answered(D, D, 7)
+    assert not known.waited(7 + LOST_US) and set(known.addresses) == {D}
+    assert known.waited(8 + LOST_US) and set(known.addresses) == {A, B, C, D} and not known.waited(9 + LOST_US)
+    assert known.answered(D, D, 10 + LOST_US) and not known.waited(11 + LOST_US) and set(known.addresses) == {D}
 
 
 def test_an_address_in_a_config_overrides_that_in_the_file() -> None:
     known = KnownMasters(LISTED, None)
     known.learn(TabletConfig(op_id=OpId(2, 1), members=(member(A, "moved:1"),)))
+    assert known.addresses == {A: "moved:1", B: "b:1", C: "c:1"}
+    known.answered(A, A, 1)
     assert known.addresses == {A: "moved:1"}
-    again = KnownMasters(LISTED, known.config)
-    assert again.addresses == {A: "moved:1", B: "b:1", C: "c:1"}
 
 
 def test_a_difference_to_the_file_is_told_with_both_sides_and_the_next_step() -> None:

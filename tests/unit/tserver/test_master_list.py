@@ -1,21 +1,26 @@
-"""What a tablet server tells of the masters that it knows: a config that it has stored, or cannot store."""
+"""How a tablet server follows its masters: what it tells them, what it stores, and where it looks for lost ones."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from stelae.protocol.codec import encode
 from stelae.protocol.master_heartbeats import HeartbeatReply
+from stelae.protocol.masters_messages import MASTERS, MastersView
 from stelae.server.tserver import master_list
-from stelae.server.tserver.master_list import MasterList
-from stelae.spi.errors import StorageError
+from stelae.server.tserver.known_masters import LOST_US
+from stelae.server.tserver.master_list import ASK_US, MasterList
+from stelae.spi.errors import StorageError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 
-A, B = (NodeId(letter * 32) for letter in "ab")
+A, B, C, D, E = (NodeId(letter * 32) for letter in "abcde")
 
 
 def config(index: int, *nodes: NodeId) -> TabletConfig:
@@ -31,23 +36,63 @@ class Server:
         monkeypatch.setattr(master_list, "load_masters", lambda files, layout: self.disk[-1] if self.disk else None)
         monkeypatch.setattr(master_list, "save_masters", lambda files, layout, stored: self.disk.append(stored))
         self.told: list[OpId | None] = []
-        messenger = SimpleNamespace(serve=_nothing, add_peer=_nothing, remove_peer=_nothing)
+        self.now_us, self.links = 0, {C, D}
+        self.asked: list[tuple[NodeId, Any]] = []
+        messenger = SimpleNamespace(
+            serve=_nothing,
+            add_peer=lambda node, address: self.links.add(node),
+            remove_peer=self.links.remove,
+            peers=self.links,
+            call=self._call,
+        )
         pool = SimpleNamespace(run=lambda key, work, done: self.pending.append((work, done)))
         listed = SimpleNamespace(masters=config(0, A).members)
         node: Any = SimpleNamespace(
-            config=listed, files=None, layout=None, messenger=messenger, metadata_pool=pool, node_id=NodeId("f" * 32)
+            config=listed,
+            files=None,
+            layout=None,
+            messenger=messenger,
+            metadata_pool=pool,
+            node_id=NodeId("f" * 32),
+            turns=SimpleNamespace(now_us=lambda: self.now_us),
         )
         self.list = MasterList(node, lambda: self.told.append(self.list.config_id))
         self.list.start()
 
-    def hear(self, masters: TabletConfig | None) -> None:
-        self.list.answered(A, HeartbeatReply(term=1, leader=A, masters=masters))
+    def _call(self, to: NodeId, kind: str, frames: list[bytes], *, deadline_ms: int) -> Any:
+        assert kind == MASTERS
+        self.asked.append((to, answer := Future()))
+        return answer
+
+    def hear(self, masters: TabletConfig | None, master: NodeId = A) -> None:
+        self.list.answered(master, HeartbeatReply(term=1, leader=master, masters=masters))
+
+    def wait(self, waited_us: int) -> list[NodeId]:
+        """Let time pass, and return the nodes that were asked meanwhile."""
+        before, until_us = len(self.asked), self.now_us + waited_us
+        while self.now_us < until_us:
+            self.now_us += ASK_US // 10
+            self.list.look()
+        return [node for node, _ in self.asked[before:]]
+
+    def tell(self, masters: TabletConfig | None) -> None:
+        """Answer the last question as another tablet server does."""
+        node, answer = self.asked[-1]
+        view = MastersView(node_id=node, config=masters, leader=None)
+        answer.set_result(SimpleNamespace(body=[encode(view)]))
 
     def store(self, error: Exception | None = None) -> None:
         work, done = self.pending.pop(0)
         if error is None:
             work()
         done(error)
+
+
+class Future(asyncio.Future[Any]):
+    """An answer whose callbacks run at once."""
+
+    def __init__(self) -> None:
+        super().__init__(loop=MagicMock(call_soon=lambda call, *args, context: call(*args)))
 
 
 def _nothing(*_: object) -> None:
@@ -86,3 +131,33 @@ def test_the_newest_config_is_stored_after_an_older_one_that_is_on_its_way(monke
     assert server.list.config_id == OpId(1, 7)
     server.store()
     assert server.list.config_id == server.told[-1] == OpId(1, 8) and not server.pending
+
+
+def test_a_server_that_hears_no_leader_asks_all_nodes_that_it_knows_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All masters that it knew were replaced while it could not reach them, so no heartbeat ever had an answer."""
+    server = Server(monkeypatch)
+    server.hear(config(7, B), B)
+    server.store()
+    assert server.links == {B, C, D} and not server.wait(LOST_US)
+    asked = server.wait(ASK_US * 8)
+    assert set(asked[:4]) == {A, B, C, D} and asked[4:] == asked[:4], "the file lists A, and C and D are other servers"
+    server.tell(config(9, E))
+    assert set(server.list.addresses) == {A, E}, "until the new master answers"
+    server.hear(None, E)
+    assert set(server.list.addresses) == {E} and not server.wait(LOST_US)
+    server.store()
+    assert server.disk == [config(7, B), config(9, E)]
+
+
+def test_a_server_that_is_asked_and_knows_no_newer_masters_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch)
+    server.hear(config(7, B), B)
+    server.wait(LOST_US + ASK_US)
+    told = len(server.told)
+    server.tell(config(5, A, B))
+    server.wait(ASK_US)
+    server.tell(None)
+    server.wait(ASK_US)
+    server.asked[-1][1].set_exception(Unavailable("it is down"))
+    assert set(server.list.addresses) == {A, B} and len(server.told) == told
+    assert server.wait(ASK_US), "it asks on"

@@ -109,6 +109,7 @@ class HeartbeatSender:
 
     def _look(self, reporter: Reporter) -> None:
         self._wait(reporter)
+        self._list.look()
         now_us = self._node.turns.now_us()
         for status in self._changes.take():
             self._due_us = now_us

@@ -1,9 +1,10 @@
 """Which masters a tablet server knows. This is a pure core.
 
 The committed config of the system tablet is the list of masters, and the newest config wins (ADR 80). The list in
-``node.toml`` is for the first contact. The config that was stored by an earlier run may be old, too: all of its masters
-may have been replaced since. So a server that has just started turns to both, until a member of its config names the
-leader."""
+``node.toml`` is for the first contact. But a config may be old: all of its masters may have been replaced while the
+server was down, or while the network kept it from them. So a server follows its config only as long as a member of it
+names the leader. Otherwise it is *lost*: it turns to the masters of ``node.toml``, too, and asks all nodes that it
+knows (``MasterList``)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from stelae.server.master.core.listed_masters import difference
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 
+LOST_US = 5_000_000
+"""The time without a leader after which a server is lost, in microseconds. An election takes less."""
+
 
 class KnownMasters:
     """The masters as one server knows them.
@@ -20,12 +24,17 @@ class KnownMasters:
     Args:
         listed: the masters in ``node.toml``.
         stored: the newest config that an earlier run has stored; ``None`` if there is none.
+
+    Attributes:
+        config: the newest known config; ``None`` if only the file is known.
+        lost: whether no member of the config has named the leader yet, or for too long.
     """
 
     def __init__(self, listed: Sequence[Member], stored: TabletConfig | None) -> None:
         self._listed = tuple(listed)
-        self._met = False
+        self._met_us = 0  #: When a member of the config last named the leader.
         self.config = stored
+        self.lost = True
 
     @property
     def config_id(self) -> OpId | None:
@@ -36,27 +45,42 @@ class KnownMasters:
     def addresses(self) -> Mapping[NodeId, str]:
         """The masters to turn to, with their addresses. The config overrides the file."""
         known = {m.node_id: m.address for m in (self.config.members if self.config is not None else ())}
-        if self.config is not None and self._met:
+        if not self.lost:
             return known
         return {**{m.node_id: m.address for m in self._listed}, **known}
 
-    def answered(self, master: NodeId, leader: NodeId | None) -> bool:
-        """Note the answer of a master, which names this leader. Return whether ``addresses`` has changed."""
-        config = self.config
-        if self._met or config is None or leader is None:
-            return False
-        if config.member(master) is None or config.member(leader) is None:
-            return False
-        before = self.addresses
-        self._met = True
-        return self.addresses != before
+    @property
+    def asks(self) -> bool:
+        """Whether the server asks other nodes which masters there are.
+
+        Without a config it goes by its file: masters also name the config of a cluster that is not on record yet."""
+        return self.lost and self.config is not None
 
     def learn(self, config: TabletConfig) -> bool:
-        """Replace the config by a newer one. Return whether it is newer. One without members is ignored."""
+        """Replace the config by a newer one. Return whether it is newer. One without members is ignored.
+
+        A removed master and another tablet server may name a config that is old, too. So the server stays lost until a
+        member of the new config answers."""
         if not config.members or (self.config is not None and config.op_id <= self.config.op_id):
             return False
-        self.config, self._met = config, True
+        self.config, self.lost = config, True
         return True
+
+    def answered(self, master: NodeId, leader: NodeId | None, now_us: int) -> bool:
+        """Note the answer of a master, which names this leader. Return whether ``addresses`` has changed."""
+        config = self.config
+        if config is None or leader is None or config.member(master) is None or config.member(leader) is None:
+            return False
+        self._met_us = now_us
+        return self._set_lost(False)
+
+    def waited(self, now_us: int) -> bool:
+        """Note the time: a server that hears of no leader for long is lost. Return whether ``addresses`` changed."""
+        return self._set_lost(self.lost or now_us - self._met_us > LOST_US)
+
+    def _set_lost(self, lost: bool) -> bool:
+        before, self.lost = self.addresses, lost
+        return self.addresses != before
 
     def difference_to_file(self) -> str:
         """Return in words how the file differs from the config by now; empty if both have the same masters."""

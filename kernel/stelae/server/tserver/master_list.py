@@ -1,11 +1,15 @@
 """Follows the masters of a tablet server: learns changes from their answers, and keeps links to them.
 
-No change needs an edit of ``node.toml`` or a restart (ADR 80). The rules are in ``known_masters``."""
+No change needs an edit of ``node.toml`` or a restart (ADR 80). The rules are in ``known_masters``. A server that is
+lost asks the nodes to which it has links, one after the other: the other members of its tablets, and the masters that
+it knows. A master that was removed answers a heartbeat by its log, and this question with all that it knows."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from stelae.host.node import Node
 from stelae.lifecycle.masters_file import load_masters, save_masters
@@ -14,11 +18,18 @@ from stelae.protocol.master_heartbeats import HeartbeatReply
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.frames import only_frame
 from stelae.server.tserver.known_masters import KnownMasters
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import TabletConfig
 from stelae.wire.requests import Request
 
 log = logging.getLogger(__name__)
+
+ASK_US = 500_000
+"""The pause between two questions for the masters, in microseconds."""
+
+CALL_MS = 2_000
+"""Deadline of one question, in milliseconds."""
 
 
 class MasterList:
@@ -38,6 +49,8 @@ class MasterList:
         self._tried: OpId | None = None
         self._storing = False
         self._failure = ""  #: Why the config was not stored, as last logged.
+        self._ask_due_us = 0
+        self._asked = 0  #: How many nodes were asked so far.
 
     def start(self) -> None:
         """Read the stored config, open links to the masters, and serve requests for the list. Blocks shortly."""
@@ -64,13 +77,53 @@ class MasterList:
     def answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn from the answer to a heartbeat."""
         self._leader = reply.leader or self._leader
-        if reply.masters is not None and self._known.learn(reply.masters):
-            log.info("masters changed config=%s masters=%s", reply.masters.op_id, ",".join(_named(reply.masters)))
-            self._warn_of_difference()
-            self._link()
-        elif self._known.answered(master, reply.leader):
+        learned = self._learn(reply.masters)
+        if self._known.answered(master, reply.leader, self._node.turns.now_us()) or learned:
             self._link()
         self._store()
+
+    def look(self) -> None:
+        """Look for the masters if those of the config name no leader. Called at short intervals."""
+        now_us, asked = self._node.turns.now_us(), self._known.asks
+        if now_us < self._ask_due_us:
+            return
+        self._ask_due_us = now_us + ASK_US
+        if self._known.waited(now_us):
+            self._link()
+        if self._known.asks:
+            if not asked:
+                log.warning("no master of config %s names a leader; look for other masters", self._known.config_id)
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask the next of the nodes to which there are links."""
+        messenger = self._node.messenger
+        if known := sorted(messenger.peers):
+            self._asked += 1
+            node = known[self._asked % len(known)]
+            call = messenger.call(node, MASTERS, [encode(MastersRequest())], deadline_ms=CALL_MS)
+            call.add_done_callback(self._heard)
+
+    def _heard(self, call: asyncio.Future[Any]) -> None:
+        """Learn from the answer of another node. Most nodes that do not answer are down."""
+        if call.cancelled() or call.exception() is not None:
+            return
+        try:
+            view = decode(call.result().body[0], MastersView)
+        except (StelaeError, IndexError) as error:
+            log.warning("a list of masters is not readable: %s", error)
+            return
+        if self._learn(view.config):
+            self._leader = view.leader or self._leader
+            self._link()
+            self._store()
+
+    def _learn(self, config: TabletConfig | None) -> bool:
+        if config is None or not self._known.learn(config):
+            return False
+        log.info("masters changed config=%s masters=%s", config.op_id, ",".join(_named(config)))
+        self._warn_of_difference()
+        return True
 
     def _link(self) -> None:
         """Open links to new masters, move those to masters with a new address, and close those to removed ones."""

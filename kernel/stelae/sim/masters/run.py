@@ -118,6 +118,8 @@ class MastersSimulation:
         """Run to the end or to the first violation."""
         self._parts.start()
         for server in self._servers:
+            if self._parts.operator is not None:
+                server.ask_others(self._parts.rng(server.endpoint.name), self._server_by_node)
             server.start()
         for client in self._clients:
             if self._parts.operator is not None:

@@ -17,10 +17,10 @@ from stelae.protocol.actions import (
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState
-from stelae.protocol.masters_messages import MastersView
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.tserver.known_masters import KnownMasters
 from stelae.server.tserver.reporting import Reporter, ServerFacts
-from stelae.sim.draw import between, skewed
+from stelae.sim.draw import between, pick, skewed
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answer, Answered
 from stelae.sim.masters.network import SimEndpoint
@@ -77,6 +77,12 @@ class SimServer:
         self._sent: dict[str, Heartbeat] = {}
         self._late: dict[str, Heartbeat] = {}
         self._reporter = self._new_reporter()
+        self._asking: random.Random | None = None
+        self._servers: Mapping[NodeId, SimServer] = {}
+
+    def ask_others(self, rng: random.Random, servers: Mapping[NodeId, SimServer]) -> None:
+        """Ask other nodes for the masters from now on, whenever no master names the leader."""
+        self._asking, self._servers = rng, servers
 
     def start(self) -> None:
         """Start the first run, with a replica of a tablet that no master knows on the disk."""
@@ -209,6 +215,7 @@ class SimServer:
         if self.endpoint.paused:
             return
         self._refresh()
+        self._look_for_masters()
         facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
         for node_id, heartbeat in self._reporter.heartbeats(facts):
             self._send(self._masters[node_id], heartbeat, epoch)
@@ -217,15 +224,52 @@ class SimServer:
         """Return the masters as this server knows them, for clients (``MasterList``)."""
         return MastersView(node_id=self.node_id, config=self._known.config, leader=self._leader)
 
-    def _learn_masters(self, master: NodeId, reply: HeartbeatReply) -> None:
+    def _answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn the masters from the answer of one, as ``MasterList`` does."""
-        before, self._leader = self._known.config, reply.leader or self._leader
-        learned = reply.masters is not None and self._known.learn(reply.masters)
-        if reply.masters is not None and self._known.config is not None:
-            self._world.on_told(self.endpoint.name, reply.masters, before, self._known.config)
-        if not learned and not self._known.answered(master, reply.leader):
-            return
-        self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+        self._leader = reply.leader or self._leader
+        learned = self._learn(reply.masters)
+        if self._known.answered(master, reply.leader, self._world.scheduler.now_us) or learned:
+            self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+
+    def _look_for_masters(self) -> None:
+        """Turn to the masters of the file, and ask other nodes, if no master of the config names the leader."""
+        if self._known.waited(self._world.scheduler.now_us):
+            self._world.coverage.hit("masters.lost_by_server")
+            self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+        if self._asking is not None and self._known.asks:
+            self._ask_for_masters(self._asking)
+
+    def _ask_for_masters(self, rng: random.Random) -> None:
+        """Ask a member of one of its tablets, or a master."""
+        ready = [replica.config for replica in self.disk.values() if replica.data_state is ReportedDataState.READY]
+        members = {member.node_id for config in ready for member in config.members} - {self.node_id}
+        asked = pick(rng, sorted(members | self._known.addresses.keys()))
+        epoch, network = self._epoch, self._world.network
+        master = self._masters.get(asked)
+        endpoint = self._servers[asked].endpoint if master is None else master.endpoint
+
+        def heard(answer: Answer) -> None:
+            if epoch == self._epoch and isinstance(answer, bytes) and self._learn(decode(answer, MastersView).config):
+                self._world.coverage.hit(f"masters.found_through_{'server' if master is None else 'master'}")
+                self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+
+        def answered(answer: Answer) -> None:
+            network.send(endpoint.name, self.endpoint, MASTERS, lambda: heard(answer))
+
+        def ask() -> None:
+            if master is None:
+                answered(encode(self._servers[asked].masters_view()))
+            else:
+                master.receive_request(self.node_id, MASTERS, encode(MastersRequest()), answered)
+
+        network.send(self.endpoint.name, endpoint, MASTERS, ask)
+
+    def _learn(self, config: TabletConfig | None) -> bool:
+        before = self._known.config
+        learned = config is not None and self._known.learn(config)
+        if config is not None and self._known.config is not None:
+            self._world.on_told(self.endpoint.name, config, before, self._known.config)
+        return learned
 
     def _refresh(self) -> None:
         """Update all statuses, because what a leader reports about its members changes without an event."""
@@ -239,7 +283,7 @@ class SimServer:
         def replied(answer: Answer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes):
                 reply = decode(answer, HeartbeatReply)
-                self._learn_masters(master.node_id, reply)
+                self._answered(master.node_id, reply)
                 self._reporter.replied(master.node_id, reply)
 
         body = encode(heartbeat)
