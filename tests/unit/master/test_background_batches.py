@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.protocol.catalog_names import TableState
+from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_messages import DeleteTable
 from stelae.server.master.core.events import Decided, Refuse, Replicate
 from stelae.server.master.core.operations import BatchOutcome
@@ -46,6 +46,20 @@ def test_tables_that_expire_at_once_are_removed_in_one_batch() -> None:
     assert len(batches(company)) == 1
     company.commit()
     assert {table.state for table in company.core.catalog.tables.values()} == {TableState.REMOVED}
+
+
+def test_a_table_that_expires_is_removed_with_a_tablet_whose_members_have_just_changed(planner: Planner) -> None:
+    """One batch had the tablet as REMOVED, and then as RUNNING with its new members: it outlived its table."""
+    company = with_a_tablet(planner)
+    tablet_id = the_tablet(company)
+    company.ask(DeleteTable(table="readings", keep_ms=1_000), 2)
+    company.commit()
+    company.now_us += max(2_000, SETTINGS.scan_interval_ms) * 1000
+    report(company, LEADER, op_id=OpId(1, 5))
+    batches(company)
+    company.commit()
+    assert {table.state for table in company.core.catalog.tables.values()} == {TableState.REMOVED}
+    assert company.core.catalog.tablets[tablet_id].state is TabletState.REMOVED
 
 
 @pytest.mark.parametrize("limit", [1, 2, 8, 64])

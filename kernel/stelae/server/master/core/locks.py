@@ -5,6 +5,8 @@ not wait for each other. Here no change waits: a request that cannot get all its
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 
@@ -16,42 +18,35 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Locks:
-    """The locks and their owners. Owners are tokens of batches. The locks of one owner do not exclude each other."""
+    """The locks and their owners. Owners are tokens of batches.
+
+    The requests of one owner exclude each other, too: of two records of one tablet in a batch, the second would replace
+    the first."""
 
     def __init__(self) -> None:
-        self._writer: dict[str, int] = {}
-        self._readers: dict[str, set[int]] = {}
+        self._written: set[str] = set()
+        self._read: Counter[str] = Counter()
         self._held: dict[int, list[LockRequest]] = {}
 
     def acquire(self, owner: int, wanted: LockRequest) -> bool:
         """Take all locks, or none. Return whether they were taken."""
-        if self.conflict(owner, wanted) is not None:
+        if not self._written.isdisjoint((*wanted.write, *wanted.read)):
             return False
-        for name in wanted.write:
-            self._writer[name] = owner
-        for name in wanted.read:
-            self._readers.setdefault(name, set()).add(owner)
+        if any(name in self._read for name in wanted.write):
+            return False
+        self._written.update(wanted.write)
+        self._read.update(wanted.read)
         self._held.setdefault(owner, []).append(wanted)
         return True
-
-    def conflict(self, owner: int, wanted: LockRequest) -> str | None:
-        """Return the first name that another owner has locked, or ``None``."""
-        for name in (*wanted.write, *wanted.read):
-            if self._writer.get(name, owner) != owner:
-                return name
-        return next((name for name in wanted.write if self._readers.get(name, set()) - {owner}), None)
 
     def release(self, owner: int) -> None:
         """Release all locks of an owner. It may have none."""
         for wanted in self._held.pop(owner, ()):
-            for name in wanted.write:
-                if self._writer.get(name) == owner:
-                    del self._writer[name]
+            self._written.difference_update(wanted.write)
             for name in wanted.read:
-                readers = self._readers.get(name, set())
-                readers.discard(owner)
-                if not readers:
-                    self._readers.pop(name, None)
+                self._read[name] -= 1
+                if not self._read[name]:
+                    del self._read[name]
 
     def __len__(self) -> int:
         """The number of owners that have locks."""
