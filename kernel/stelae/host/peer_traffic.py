@@ -151,10 +151,11 @@ class PeerTraffic:
     def _check_sender(self, sender: NodeId, message: PeerMessage, status: Status) -> None:
         """Refuse a message of a node that is no member, unless this replica may not know it yet.
 
-        A lagging replica must hear members that were added since: their committed config is newer than its own. A node
-        with an older config was removed, and is told so. Other messages are refused: a node that was removed would
-        depose leaders otherwise. The config is the sender's word: nodes trust each other, so this keeps out nodes that
-        are wrong about the members, and not a process that lies.
+        A node whose removal is not committed here is still a member: a majority without that entry may have elected it,
+        and then it replaces the entry. A lagging replica must hear members that were added since: their committed
+        config is newer than its own. A node with an older config was removed, and is told so. Other messages are
+        refused: a node that was removed would depose leaders otherwise. The config is the sender's word: nodes trust
+        each other, so this keeps out nodes that are wrong about the members, and not a process that lies.
 
         The only voter of a config never lags behind, because other voters need its acknowledgement first, unless an
         unsafe recovery has left it out. A node with a newer config is of another founding of the tablet, whose entries
@@ -164,13 +165,13 @@ class PeerTraffic:
             PeerError: the message has no effect.
         """
         known, committed = message.header.config, status.committed_config
-        if status.config.member(sender) is not None:
+        if _is_member(status, sender):
             return
         alone = status.config.voters() == (status.node_id,)
         if known > committed.op_id and not (alone and recovery_epoch(known.term) <= recovery_epoch(status.term)):
             return
         tablet_id = message.header.tablet_id
-        if known < committed.op_id and committed.member(sender) is None and self._link is not None:
+        if known < committed.op_id and self._link is not None:
             self._link.send(sender, REMOVED, [self._encoder.encode(RemovalNotice(tablet_id, committed.op_id))])
         raise PeerError(f"node {sender} is not a member of tablet {tablet_id} and does not have a newer config")
 
@@ -182,7 +183,7 @@ class PeerTraffic:
         replica = self._replicas.get(notice.tablet_id)
         if replica is None:
             return
-        if replica.status.config.member(sender) is None:
+        if not _is_member(replica.status, sender):
             raise PeerError(f"node {sender} is not a member of tablet {notice.tablet_id}")
         replica.deliver(Removed(notice.config_id))
 
@@ -254,6 +255,11 @@ class PeerTraffic:
         replica = self._replicas.get(tablet_id)
         if replica is not None:
             replica.deliver(event)
+
+
+def _is_member(status: Status, node: NodeId) -> bool:
+    """Whether the config in force lists a node, or the committed one: the config in force may be rolled back."""
+    return status.config.member(node) is not None or status.committed_config.member(node) is not None
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Message], frames: Sequence[Buffer], kind: str) -> _Message:

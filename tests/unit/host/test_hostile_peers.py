@@ -33,13 +33,15 @@ MESSAGES = 400
 
 
 class World:
-    """One replica on a real core, and the traffic of its node. What the core wants durable is so at once."""
+    """One replica on a real core, and the traffic of its node. What the core wants durable is so at once.
 
-    def __init__(self, role: Role) -> None:
+    With ``commit`` 1 the removal of ``FORMER`` is in the log and not committed yet."""
+
+    def __init__(self, role: Role, commit: int = 2) -> None:
         log = log_of(
             1, 1, 2, configs=[members(ME, A, B, FORMER, op_id=OpId(1, 1)), members(ME, A, B, op_id=OpId(1, 2))]
         )
-        solo = Solo(log=log, commit=2, config=members(ME, A, B, FORMER, op_id=OpId(1, 1)))
+        solo = Solo(log=log, commit=commit, config=members(ME, A, B, FORMER, op_id=OpId(1, 1)))
         if role is Role.LEADER:
             solo.serve()
         self.due: list = []
