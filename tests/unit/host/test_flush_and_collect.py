@@ -491,8 +491,7 @@ def test_a_flusher_that_is_halted_ends_its_save_and_touches_store_and_log_no_mor
     assert flusher.log_base == base and not node.failures
 
 
-def test_a_collection_that_waited_until_its_replica_was_halted_does_nothing() -> None:
-    """The superblock may be a tombstone by then, which has flushed nothing."""
+def test_a_collection_that_waited_until_its_replica_was_halted_and_perhaps_a_tombstone_does_nothing() -> None:
     node = Node.create()
     flusher = node.run(60, frozenset(), [])
     flusher.flush()
