@@ -56,8 +56,7 @@ def bound_of(columns: KeyColumns, key: Any) -> bytes | None:
     if not 1 <= len(values) <= len(columns.columns):
         names = ", ".join(column.name for column in columns.columns)
         raise SchemaMismatch(f"a bound has values for the first of {names}; got {key!r:.120}")
-    plain = map(plain_scalar, columns.columns, values)
-    return b"".join([columns.encode_part(number, value) for number, value in enumerate(plain)])
+    return columns.encode([*map(plain_scalar, columns.columns, values)])
 
 
 def is_series(value: Any) -> bool:

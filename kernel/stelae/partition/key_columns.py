@@ -9,7 +9,7 @@ from typing import Any
 from stelae.partition.schema import BadPartitioning
 from stelae.rows.batch_building import build_batch
 from stelae.rows.key_order import KeyOrder, key_order
-from stelae.rows.keys import decode_key, encode_key, encode_keys, value_encoder
+from stelae.rows.keys import decode_key, encode_keys, value_encoder
 from stelae.rows.row_form import NotPlain, RowForm
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout, Schema
@@ -46,8 +46,8 @@ class KeyColumns:
         return key_order(self._schema)
 
     def encode(self, values: Sequence[Any]) -> bytes:
-        """Return the encoding of one value for each column. ``SchemaMismatch``: a value does not fit its column."""
-        return encode_key(self._schema, values)
+        """Return the encoding of values for the first columns. ``SchemaMismatch``: a value does not fit its column."""
+        return b"".join([self.encode_part(place, value) for place, value in enumerate(values)])
 
     def encode_from_key(self, key: Sequence[Any]) -> bytes:
         """Return the encoding of these columns of a complete key, given as plain values that fit its columns."""

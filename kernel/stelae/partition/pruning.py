@@ -95,7 +95,7 @@ def _decoded(columns: KeyColumns, bound: bytes | None) -> tuple[Any, ...] | None
     try:
         values = columns.decode(bound)
         # Some bytes below minus infinity decode as NaN. The encoding of NaN is above infinity.
-        return values if columns.encode_from_key(values) == bound else None
+        return values if columns.encode(values) == bound else None
     except CallerError:
         return None
 

@@ -164,6 +164,14 @@ def test_bytes_that_no_row_has_as_its_key_bound_nothing() -> None:
     assert visited(partitioning, key_from=bytes(8)) == [0, 1]
 
 
+def test_a_bound_whose_value_no_row_can_have_is_no_error() -> None:
+    """16 bytes hold decimals of more digits than the column has."""
+    schema = table(["decimal(10,2)", "int32"])
+    hashed = Partitioning(schema, PartitionSchema((HashLevel((schema.key[0],), 3),)))
+    first = b"\xff" * 16
+    assert visited(hashed, key_from=first + bytes(4), key_until=first + b"\xff" * 4) == [0, 1, 2]
+
+
 def test_a_bound_of_keys_keeps_the_range_that_it_lies_in() -> None:
     """Rows of the bound's own first column stand before it, too."""
     partitioning = over(["k0"], ["int32", "int32"], (5,))
