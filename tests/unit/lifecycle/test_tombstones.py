@@ -50,13 +50,12 @@ def failed_replica(world: World, *readies: Ready) -> Any:
     )
     for ready in readies:
         executor.execute(ready)
-    pool = SimpleNamespace(run=lambda _key, _work, done: done(None))
     return MagicMock(
         log=log,
         tablet_id=log.tablet_id,
         failure="a sync failed",
         executor=executor,
-        applier=MagicMock(pool=pool),
+        applier=MagicMock(stop=lambda done: done(None)),
         flusher=MagicMock(saving=False),
     )
 
