@@ -166,14 +166,14 @@ class Levels:
 class RowGroupSlice(SourceSlice):
     """A row group, or its rows in a key range."""
 
-    __slots__ = ("_decoded", "_high", "_low", "row_group", "whole")
+    __slots__ = ("_high", "_low", "_plain", "row_group", "whole")
 
     def __init__(self, row_group: RowGroup, low: Comparable | None, high: Comparable | None) -> None:
         self.row_group = row_group
         self._low = row_group.begin(low)
         self._high = None if high is None or high > row_group.index.last else high
         self.whole = self._low is None and self._high is None
-        self._decoded: DecodedRows | None = None
+        self._plain: PlainSlice | None = None
 
     @property
     def stamp_min(self) -> int:  # type: ignore[override]
@@ -204,7 +204,10 @@ class RowGroupSlice(SourceSlice):
         block, number = self.row_group.block, self.row_group.number
         # The next step needs the rest of the row group.
         use_cache = use_cache or not self.whole
-        decoded = self._decoded or (block.cached_rows(number) if use_cache else None)
+        held = self._plain
+        if held is not None:
+            return held.rows.versions.select(ids).slice(held.places.start, len(held.places))
+        decoded = block.cached_rows(number) if use_cache else None
         if decoded is not None:
             return self._cut(decoded.plain.versions.select(ids), decoded.keys)
         versions = block.cached_versions(number, ids) if use_cache else block.versions(number, ids)
@@ -212,15 +215,13 @@ class RowGroupSlice(SourceSlice):
             return versions
         return self._cut(versions, block.keys(number) if use_cache else SortedKeys(versions.keys))
 
-    def hold(self) -> int:
-        self._decoded = self.row_group.decoded(may_block=False)
-        return int(self.row_bytes * len(self._places(self._decoded.keys)))
-
-    def plain(self) -> PlainSlice:
-        decoded = self._decoded or self.row_group.decoded()
-        places = self._places(decoded.keys)
-        keys = decoded.keys.array.slice(places.start, len(places)).to_pylist()
-        return PlainSlice(keys, decoded.plain, places)
+    def plain(self, *, may_block: bool = True) -> PlainSlice:
+        found = self._plain
+        if found is None:
+            keys, rows = self.row_group.decoded(may_block=may_block)
+            places = self._places(keys)
+            found = self._plain = PlainSlice(keys.array.slice(places.start, len(places)), rows, places, self.stamp_max)
+        return found
 
     def _cut(self, versions: RowVersions, keys: SortedKeys) -> RowVersions:
         """Return the versions of the whole row group that are in the range."""

@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
-from stelae_store_columnar.sources import INLINE_BYTES_MAX, CutPoint, MustBlock, PlainSlice, SourceSlice, StepSize
+from stelae_store_columnar.sources import (
+    INLINE_BYTES_MAX,
+    INLINE_VERSIONS_MAX,
+    CutPoint,
+    MustBlock,
+    PlainSlice,
+    SourceSlice,
+    StepSize,
+)
 from stelae_store_columnar.versions import STAMP_MAX, RowVersions, combined, same_as_next
 
 GROUP_BYTES_MAX = 256 << 20  #: Far below the limit of the 32-bit offsets of one text array.
@@ -112,15 +120,15 @@ class MemoryChunk:
         """Return the versions from ``start`` to before ``end`` in key order, for a reader of single values."""
         form = self._in_order()
         assert form.keys is not None
-        keys, order = form.keys.array.slice(start, end - start).to_pylist(), form.order
-        places = range(start, end) if order is None else order.slice(start, end - start).to_pylist()
-        return PlainSlice(keys, form.plain, places)
+        places = range(start, end) if form.order is None else form.order.slice(start, end - start)
+        return PlainSlice(form.keys.array.slice(start, end - start), form.plain, places, STAMP_MAX)
 
     @property
     def is_soon_in_order(self) -> bool:
         """True if a reader of a range need not sort many versions any more."""
         form = self._form
-        return self.ascending or (form.keys is not None and form.order is None) or self.size_bytes <= INLINE_BYTES_MAX
+        is_small = len(self) <= INLINE_VERSIONS_MAX and self.size_bytes <= INLINE_BYTES_MAX
+        return self.ascending or (form.keys is not None and form.order is None) or is_small
 
     @property
     def is_sorted(self) -> bool:
@@ -205,12 +213,9 @@ class ChunkSlice(SourceSlice):
     def read(self, ids: Sequence[int], *, use_cache: bool) -> RowVersions:
         return self._chunk.read(self._start, self._end, ids)
 
-    def hold(self) -> int:
-        if not self._chunk.is_soon_in_order:
+    def plain(self, *, may_block: bool = True) -> PlainSlice:
+        if not (may_block or self._chunk.is_soon_in_order):
             raise MustBlock
-        return self.size_bytes
-
-    def plain(self) -> PlainSlice:
         return self._chunk.read_plain(self._start, self._end)
 
 

@@ -16,11 +16,8 @@ from stelae_store_columnar.block import DecodedRows
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
 from stelae_store_columnar.plain_rows import PlainRows, Row
-from stelae_store_columnar.sources import MustBlock
+from stelae_store_columnar.sources import INLINE_VERSIONS_MAX, MustBlock
 from stelae_store_columnar.state import ColumnarState
-
-INLINE_SORT_ROWS_MAX = 4096
-"""The event loop sorts a chunk of up to this number of rows for a lookup, which takes less than a millisecond."""
 
 
 class _Whole(NamedTuple):
@@ -137,7 +134,7 @@ class PointLookup:
                 yield rows, place
 
     def _places(self, chunk: MemoryChunk, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
-        if self._inline and not chunk.is_sorted and len(chunk) > INLINE_SORT_ROWS_MAX:
+        if self._inline and not chunk.is_sorted and len(chunk) > INLINE_VERSIONS_MAX:
             raise MustBlock
         return chunk.newest_first(key)
 

@@ -14,7 +14,7 @@ from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
 from stelae_store_columnar.plain_rows import Row
-from stelae_store_columnar.sources import SourceSlice
+from stelae_store_columnar.sources import PlainSlice
 from stelae_store_columnar.state import ColumnarState
 
 
@@ -27,12 +27,12 @@ class ShortRead:
         self._layout = layout
         self._given: dict[int, frozenset[int]] = {}
 
-    def rows(self, slices: Sequence[SourceSlice]) -> RowBatch:
+    def rows(self, parts: Sequence[PlainSlice]) -> RowBatch:
         """Return the visible rows of slices, which are ordered from oldest to newest, in key order."""
         newest: dict[Comparable, Row | None] = {}
         begun: dict[Comparable, _BegunRow] = {}
-        for source_slice in reversed(slices):
-            self._look_below(newest, begun, source_slice)
+        for part in reversed(parts):
+            self._look_below(newest, begun, part)
         for key, left in begun.items():  # The versions below were not there, so these columns never had a value.
             newest[key] = tuple(left.values)
         rows = [row for key in sorted(newest) if (row := newest[key]) is not None]
@@ -40,13 +40,14 @@ class ShortRead:
         return RowBatch(self._layout, pa.RecordBatch.from_struct_array(pa.array(rows, self._layout.struct)))
 
     def _look_below(
-        self, newest: dict[Comparable, Row | None], begun: dict[Comparable, _BegunRow], source_slice: SourceSlice
+        self, newest: dict[Comparable, Row | None], begun: dict[Comparable, _BegunRow], part: PlainSlice
     ) -> None:
         """Add the rows of the keys that no newer source has (``None``: a deletion), and complete those begun."""
-        keys, plain, places = source_slice.plain()
+        keys, plain = part.keys.to_pylist(), part.rows
+        places = part.places if isinstance(part.places, range) else part.places.to_pylist()
         versions = plain.versions
         rows = plain.rows(places, self._state.adapter, self._layout)
-        are_late = self._at is not None and source_slice.stamp_max > self._at
+        are_late = self._at is not None and part.stamp_max > self._at
         if versions.deleted is None and versions.partial is None and not are_late:
             _take_whole(newest, begun, dict(zip(keys, rows, strict=True)))
             return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import BATCH_BYTES_MAX
@@ -20,7 +20,10 @@ from stelae_store_columnar.versions import RowVersions
 STEP_BYTES = BATCH_BYTES_MAX  #: Approximate limit on the bytes of a step. It matters for rows with long texts.
 
 INLINE_BYTES_MAX = 1 << 20
-"""The event loop reads up to this many bytes for a short scan, and sorts chunks of up to this size for it."""
+"""The event loop reads up to this many bytes for a short step, and sorts chunks of up to this size for it."""
+
+INLINE_VERSIONS_MAX = 4096
+"""The same as a number of versions, also for lookups. To sort them takes a millisecond, to read them a few."""
 
 
 class MustBlock(Exception):
@@ -54,9 +57,10 @@ class StepSize:
 class PlainSlice(NamedTuple):
     """The versions of a slice by their places in ``rows``."""
 
-    keys: Sequence[Comparable]
+    keys: Any  #: Comparables, in an array of Arrow.
     rows: PlainRows
-    places: Sequence[int]
+    places: Any  #: A range, or an array of Arrow.
+    stamp_max: int  #: No timestamp is above it.
 
 
 class SourceSlice(ABC):
@@ -73,14 +77,10 @@ class SourceSlice(ABC):
         ``use_cache`` is true if neighbouring rows will be read soon, so that decoded columns should be cached."""
 
     @abstractmethod
-    def hold(self) -> int:
-        """Hold what is in memory for the reads of this slice. Return their approximate bytes.
+    def plain(self, *, may_block: bool = True) -> PlainSlice:
+        """Return the versions in the same order, for a reader of single values. This slice then keeps them in memory.
 
-        ``MustBlock``: a read would decode a row group, or sort many versions."""
-
-    @abstractmethod
-    def plain(self) -> PlainSlice:
-        """Return the versions in the same order, for a reader of single values."""
+        ``MustBlock``: a row group must be decoded for this, or many versions sorted, and this may not block."""
 
     @property
     @abstractmethod

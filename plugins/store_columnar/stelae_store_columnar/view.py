@@ -12,10 +12,12 @@ import pyarrow as pa
 from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
+from stelae.spi.store import BATCH_ROWS_MAX
 from stelae_store_columnar.levels import RowGroupSlice
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sources import (
     INLINE_BYTES_MAX,
+    INLINE_VERSIONS_MAX,
     KeyInterval,
     MustBlock,
     SourceSlice,
@@ -90,7 +92,9 @@ class ColumnarView:
     def held_slices(self, step: KeyInterval) -> list[SourceSlice]:
         """Return the slices of a short step for the event loop. ``MustBlock``: they cannot be read at once."""
         found = self.slices(step)
-        if sum(source_slice.hold() for source_slice in found) > INLINE_BYTES_MAX:
+        counts = [len(source_slice.plain(may_block=False).places) for source_slice in found]
+        size_bytes = sum(source_slice.row_bytes * count for source_slice, count in zip(found, counts, strict=True))
+        if sum(counts) > INLINE_VERSIONS_MAX or size_bytes > INLINE_BYTES_MAX:
             raise MustBlock
         return found
 
@@ -103,7 +107,10 @@ class ColumnarView:
         copied. Others are resolved, ``row_by_row`` or by Arrow."""
         apart = self._disjoint(slices)
         if not apart and row_by_row:
-            return [ShortRead(self.state, self.at, layout).rows(slices)]
+            parts = [source_slice.plain() for source_slice in slices]
+            # A key may have any number of versions, and all of them are in one step.
+            if sum(len(part.places) for part in parts) <= BATCH_ROWS_MAX:
+                return [ShortRead(self.state, self.at, layout).rows(parts)]
         found = [source_slice.read(layout.ids, use_cache=use_cache) for source_slice in apart or slices]
         if not apart:
             resolver = self.state.resolver(layout.ids)

@@ -101,7 +101,7 @@ def test_keys_of_one_call_decode_each_row_group_once_without_a_cache(monkeypatch
 
 
 def test_a_large_chunk_is_sorted_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(point_lookup, "INLINE_SORT_ROWS_MAX", 100)
+    monkeypatch.setattr(point_lookup, "INLINE_VERSIONS_MAX", 100)
     replica = StoreHarness(ColumnarStore).replica()
     replica.write(upsert(*((n, "a", n) for n in reversed(range(101)))))
     assert unread(replica, 5) == [0]

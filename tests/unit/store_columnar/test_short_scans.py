@@ -15,6 +15,7 @@ from stelae.testing.conformance.store_model import Op, Row
 from stelae_store_columnar import ColumnarStore
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
+from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.store import INLINE_SCAN_ROWS_MAX
 
 ORDERS = (Order.KEY, Order.KEY_DESCENDING)
@@ -124,6 +125,37 @@ def test_the_loop_sorts_no_large_chunk_and_a_reader_that_did_spares_the_next_one
     assert inline(replica, spec_at(0, 3)) is None
     expected = replica.rows(limit=3)
     assert inline(replica, spec_at(0, 3)) == expected == sorted(rows)[:3]
+
+
+def test_the_loop_sorts_no_chunk_of_many_small_rows() -> None:
+    """A chunk of 16 000 small rows has a few hundred kilobytes, and took 12 ms."""
+    replica = filled(0)
+    rows = [(n * 7919 % 16_000, None, n) for n in range(16_000)]
+    for start in range(0, 16_000, 4000):
+        replica.write(upsert(*rows[start : start + 4000]))
+    assert inline(replica, spec_at(0, 3)) is None
+    assert replica.rows(limit=3) == inline(replica, spec_at(0, 3)) == sorted(rows)[:3]
+
+
+def test_the_loop_does_not_read_thousands_of_versions_of_a_key() -> None:
+    """To read a counter that was updated 36 000 times took 30 ms of the event loop, in each scan."""
+    replica = filled(10)
+    replica.rows(limit=10)
+    for turn in range(3):
+        replica.write(Op(OpKind.UPDATE, [(4, turn)], (1, 3)))
+        replica.write(*(Op(OpKind.UPSERT, [(4, "b", turn)]) for turn in range(2000)))
+    expected = [(3, "a", 3), (4, "b", 1999), (5, "a", 5)]
+    assert replica.rows(key_from=encode_key(SCHEMA, (3,)), limit=3) == expected
+    assert inline(replica, spec_at(3, 3)) is None
+    assert inline(replica, spec_at(5, 3)) == [(n, "a", n) for n in (5, 6, 7)]
+
+
+def test_more_versions_of_a_key_than_a_batch_has_are_not_read_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = filled(10)
+    for _ in range(5):
+        replica.write(*(Op(OpKind.UPSERT, [(4, "b", turn)]) for turn in range(2000)))
+    monkeypatch.setattr(ShortRead, "rows", None)
+    assert replica.rows(limit=6) == [*((n, "a", n) for n in range(4)), (4, "b", 1999), (5, "a", 5)]
 
 
 @pytest.mark.parametrize("type_", ["int64", "int8"])
