@@ -120,8 +120,8 @@ def looks_up_the_newest_only(self: PointLookup, key: Any, inner: Any = PointLook
     return islice(inner(self, key), 1)
 
 
-def looks_up_whatever_the_time(self: PointLookup, rows: Any, places: Any) -> Any:
-    return ((rows, place) for place in places)
+def looks_up_whatever_the_time(self: PointLookup, key: Any) -> Any:
+    return self._versions(key)
 
 
 def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:

@@ -19,6 +19,9 @@ from stelae_store_columnar.plain_rows import PlainRows, Row
 from stelae_store_columnar.sources import INLINE_VERSIONS_MAX, MustBlock
 from stelae_store_columnar.state import ColumnarState
 
+INLINE_KEY_VERSIONS_MAX = 256
+"""The event loop looks at up to this many versions of a key. To complete a row of them takes 1 ms."""
+
 
 class _Whole(NamedTuple):
     """A version with all columns."""
@@ -91,7 +94,7 @@ class PointLookup:
     def _row(self, key: Comparable) -> _Whole | Row | None:
         """Return the row of a key, or the place of its only version that counts, if that version has all columns."""
         partial: list[tuple[PlainRows, int]] = []
-        for rows, place in self._versions(key):
+        for rows, place in self._seen(key):
             versions = rows.versions
             if versions.deleted is not None and versions.deleted[place].as_py():
                 break
@@ -115,23 +118,27 @@ class PointLookup:
                     values[column.id] = read(place)
         return tuple([values.get(column.id) for column in self._columns])
 
-    def _versions(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
+    def _seen(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
         """Yield the versions of a key as of the time, newest first, with their places."""
+        for count, (rows, place) in enumerate(self._versions(key)):
+            if self._inline and count >= INLINE_KEY_VERSIONS_MAX:
+                raise MustBlock
+            if self._at is None or rows.versions.stamps[place].as_py() <= self._at:
+                yield rows, place
+
+    def _versions(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
+        """Yield all versions of a key, except those of row groups that are later than the time."""
         for chunk in self._chunks:
             if chunk.first <= key <= chunk.last:
-                yield from self._seen(*self._places(chunk, key))
+                rows, places = self._places(chunk, key)
+                yield from ((rows, place) for place in places)
         for level in self._levels:
             row_group = level.row_group_of(key)
             if row_group is None or (self._at is not None and row_group.index.stamp_min > self._at):
                 continue
             decoded = self._decoded(level, row_group, key)
             if decoded is not None:
-                yield from self._seen(decoded.plain, reversed(decoded.keys.run(key)))
-
-    def _seen(self, rows: PlainRows, places: Iterator[int]) -> Iterator[tuple[PlainRows, int]]:
-        for place in places:
-            if self._at is None or rows.versions.stamps[place].as_py() <= self._at:
-                yield rows, place
+                yield from ((decoded.plain, place) for place in reversed(decoded.keys.run(key)))
 
     def _places(self, chunk: MemoryChunk, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
         if self._inline and not chunk.is_sorted and len(chunk) > INLINE_VERSIONS_MAX:

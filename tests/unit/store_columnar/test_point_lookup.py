@@ -10,7 +10,9 @@ import pytest
 
 from stelae.rows.keys import encode_key
 from stelae.spi.services import SharedParts
+from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import DIRECTORY, SCHEMA, HarnessReplica, StoreHarness, delete, upsert
+from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, point_lookup
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.decoded_cache import DecodedCache
@@ -107,6 +109,17 @@ def test_a_large_chunk_is_sorted_by_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     assert unread(replica, 5) == [0]
     assert replica.store.lookup(keyed(5)).rows == [(5, "a", 5)]
     assert unread(replica, 5) == []
+
+
+def test_a_key_with_many_versions_is_looked_up_by_a_worker() -> None:
+    """A counter that was updated 6000 times since its row was written took 20 ms of the event loop, in each lookup."""
+    replica = StoreHarness(ColumnarStore).replica()
+    replica.write(upsert(*((n, "a", n) for n in range(10))))
+    for turn in range(400):
+        replica.write(Op(OpKind.UPDATE, [(5, turn)], (1, 3)))
+    assert replica.store.lookup(keyed(5)).rows == [(5, "a", 399)]
+    assert unread(replica, 4, 5, 6) == [1]
+    assert [*replica.store.lookup_inline(keyed(5), 10).unread] == [0]
 
 
 def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged() -> None:
