@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from stelae.spi.scan import ScanSpec
 from tests.e2e import in_process
 from tests.e2e.nodes import PATIENT_MS, TABLET, WAIT_S, Cluster, connected, flushed, insert, read_ids, running, until
 from tests.e2e.starting import start
+from tests.e2e.waiting import wait_until
 
 COLUMNAR = """
 [engines]
@@ -257,8 +257,8 @@ def test_a_damaged_replica_is_copied_in_its_place_without_a_spare_server_or_a_pe
             return await (await client.table("t")).scan(order="key").to_pylist()
 
     leader = asyncio.run(scenario())
-    wait_until(lambda: "replica failed" in leader.log_path.read_text())
-    wait_until(lambda: in_process.stelae("check", "--checksums", *where).exit_code == 0)
+    wait_until(lambda: "replica failed" in leader.log_path.read_text(), WAIT_S)
+    wait_until(lambda: in_process.stelae("check", "--checksums", *where).exit_code == 0, WAIT_S)
     assert asyncio.run(again()) == rows
     log = [line for line in leader.log_path.read_text().splitlines() if "replica failed" in line]
     assert len(log) == 1 and "damage found" in log[0] and ".parquet@" in log[0], log
@@ -274,18 +274,10 @@ def test_a_damaged_replica_is_copied_in_its_place_without_a_spare_server_or_a_pe
         told = checked.stdout + checked.stderr
         return checked.exit_code == 1 and "FAILED damage found" in told
 
-    wait_until(is_told)
+    wait_until(is_told, WAIT_S)
     assert ".parquet@" in told and leader.address in told, told
-    wait_until(lambda: "DAMAGED_AGAIN" in leader.log_path.read_text())
+    wait_until(lambda: "DAMAGED_AGAIN" in leader.log_path.read_text(), WAIT_S)
     assert asyncio.run(again()) == rows
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that is looked at outside of an event loop."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {WAIT_S} s"
-        time.sleep(0.1)
 
 
 async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> NodeProcess:

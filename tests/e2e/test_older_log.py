@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from stelae.machine.files import RealFiles
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
+from tests.e2e.waiting import wait_until
 from tests.tablet_rows import write_to
 
 TABLET = TabletId("t")
@@ -45,13 +45,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalClu
         yield made
     finally:
         made.stop()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 def flushed_index(node: NodeProcess) -> int:
@@ -109,7 +102,7 @@ def test_a_node_with_an_older_log_forms_no_majority_with_a_lagging_one(cluster: 
         node.config_path.write_text(text.replace("flush_interval_ms = 100", "flush_interval_ms = 3600000"))
     cluster.start()
     insert(cluster, range(10))
-    until(lambda: flushed_index(older) >= 2)
+    wait_until(lambda: flushed_index(older) >= 2, WAIT_S)
     first = flushed_index(older)
     stop(*cluster.nodes)
     wals, backup = older.directory / "data" / "wals", older.directory / "backup"
@@ -118,7 +111,7 @@ def test_a_node_with_an_older_log_forms_no_majority_with_a_lagging_one(cluster: 
     older.start()
     whole.start()
     insert(cluster, range(10, 30))
-    until(lambda: flushed_index(older) > first)
+    wait_until(lambda: flushed_index(older) > first, WAIT_S)
     assert rows(cluster, WAIT_S) == list(range(30))
     stop(older, whole)
     shutil.rmtree(wals)

@@ -17,8 +17,8 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HeartbeatReply
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.frames import only_frame
+from stelae.server.masters_answer import masters_in
 from stelae.server.tserver.known_masters import KnownMasters
-from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import TabletConfig
 from stelae.wire.requests import Request
@@ -105,15 +105,9 @@ class MasterList:
             call.add_done_callback(self._heard)
 
     def _heard(self, call: asyncio.Future[Any]) -> None:
-        """Learn from the answer of another node. Most nodes that do not answer are down."""
-        if call.cancelled() or call.exception() is not None:
-            return
-        try:
-            view = decode(call.result().body[0], MastersView)
-        except (StelaeError, IndexError) as error:
-            log.warning("a list of masters is not readable: %s", error)
-            return
-        if self._learn(view.config):
+        """Learn from the answer of another node."""
+        view = masters_in(call)
+        if view is not None and self._learn(view.config):
             self._leader = view.leader or self._leader
             self._link()
             self._store()

@@ -10,6 +10,9 @@ filters, remaining limit and known file, behind that page's last key. Any other 
 shows its snapshot whatever is applied, compacted or deleted meanwhile (contract of stores, 4). An open scan is not used
 for another store, as after a restart of the replica, nor under another schema.
 
+The first page of a scan with a limit is read on the event loop if the store has its rows in memory and they are few:
+passing the work to a thread would take longer (ADR 88).
+
 A client that waits too long gives its request up and repeats it. A read whose request was given up before a thread came
 to it is skipped. If the request is repeated while its page waits for a thread or is read, it takes the place of the one
 before; if it is repeated soon after, the page is there. This needs the snapshot in the request: a linearizable read

@@ -16,7 +16,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.frames import only_frame
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica, leader_known_to
-from stelae.spi.errors import StelaeError
+from stelae.server.masters_answer import masters_in
 from stelae.spi.members import Member, TabletConfig
 
 log = logging.getLogger(__name__)
@@ -112,12 +112,8 @@ class MastersWatch:
             call.add_done_callback(self._heard_from)
 
     def _heard_from(self, call: PendingCall) -> None:
-        if call.cancelled() or call.exception() is not None:
-            return
-        try:
-            view = decode(call.result().body[0], MastersView)
-        except (StelaeError, IndexError) as error:
-            log.warning("a list of masters is not readable: %s", error)
+        view = masters_in(call)
+        if view is None:
             return
         known = None if self._heard is None else self._heard.config
         if view.config is not None and view.config.members and (known is None or view.config.op_id >= known.op_id):
