@@ -266,9 +266,10 @@ class NodeStart:
             engine = chosen
         inner = engine.open(LAYOUT.wals, config, self._services())
         tap = WalTap(inner, self._node, context.facts, self._models, TABLET)
-        # The format command creates no log, so the first start of an initial member does.
-        whole = self._node.on_disk is ReplicaOnDisk.WHOLE
-        for log in (LogId(TABLET, 1), SCRATCH_LOG) if whole else (SCRATCH_LOG,):
+        # The format command creates no log, so the first start of an initial member does. A copied replica has another.
+        first = LogId(TABLET, 1)
+        is_initial = self._node.on_disk is ReplicaOnDisk.WHOLE and self._node.log_id in (None, first)
+        for log in (first, SCRATCH_LOG) if is_initial else (SCRATCH_LOG,):
             if log not in tap.logs():
                 tap.create(log, ZERO)
         return tap
