@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 from threading import Event
 from typing import Any
 
@@ -44,6 +43,7 @@ from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.snapshot import ColumnarSnapshot
+from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.step_plan import StepPlan
 from stelae_store_columnar.step_reader import StepReader
 from stelae_store_columnar.version_resolver import VersionResolver
@@ -111,17 +111,27 @@ def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
     return False
 
 
-def looks_past_deletions(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
-    found = [(rows, place, rows.versions.deleted) for rows, place in inner(self, key)]
-    return ((rows, place) for rows, place, deleted in found if deleted is None or not deleted[place].as_py())
+def looks_past_deletions(self: SortedRows, key: Any, last: int, inner: Any = SortedRows.newest_first) -> Any:
+    deleted = self.rows.marks.deleted
+    return (place for place in inner(self, key, last) if deleted is None or not deleted.at(place))
 
 
-def looks_up_the_newest_only(self: PointLookup, key: Any, inner: Any = PointLookup._versions) -> Any:
-    return islice(inner(self, key), 1)
+def takes_the_newest_version_as_it_is(self: PointLookup, versions: Any, inner: Any = PointLookup._completed) -> Any:
+    return inner(self, versions[:1])
 
 
-def looks_up_whatever_the_time(self: PointLookup, key: Any) -> Any:
-    return self._versions(key)
+def looks_up_whatever_the_time(
+    self: PointLookup, state: Any, at: Any, order: Any, inner: Any = PointLookup.__init__, **named: Any
+) -> None:
+    inner(self, state, None, order, **named)
+
+
+def completes_no_row_from_an_older_source(
+    self: PointLookup, source: Any, key: Any, last: int, position: int, inner: Any = PointLookup._decides
+) -> bool:
+    if position in self._begun:
+        return False
+    return bool(inner(self, source, key, last, position))
 
 
 def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:
@@ -274,22 +284,29 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         StoreConformance.test_an_export_returns_the_rows_of_the_time_when_it_was_opened,
     ),
     (
-        PointLookup,
-        "_versions",
+        SortedRows,
+        "newest_first",
         looks_past_deletions,
         ColumnarStore,
         StoreConformance.test_a_deleted_row_is_not_found_wherever_its_versions_are,
     ),
     (
         PointLookup,
-        "_versions",
-        looks_up_the_newest_only,
+        "_completed",
+        takes_the_newest_version_as_it_is,
         ColumnarStore,
         StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
     ),
     (
         PointLookup,
-        "_seen",
+        "_decides",
+        completes_no_row_from_an_older_source,
+        ColumnarStore,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        PointLookup,
+        "__init__",
         looks_up_whatever_the_time,
         ColumnarStore,
         StoreConformance.test_each_key_has_its_row_or_none_in_the_order_of_the_keys,

@@ -4,8 +4,7 @@ Each function takes the original function first, then the arguments of the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from stelae.spi.consensus import Role
@@ -32,37 +31,26 @@ def read_what_is_newest(original: Original, self: Any, replica: Any, lookups: An
 # -- the columnar store ---------------------------------------------------------------------------
 
 
-def believe_the_cache(original: Original, self: Any, key: Any) -> Iterator[Any]:
+def believe_the_cache(original: Original, self: Any, source: Any, key: Any, last: int, position: int) -> bool:
     """Skip the deletion of a row that a decoded row group still has."""
-    found = list(original(self, key))
     row_groups = [level.row_group_of(key) for level in self._levels]
     cached = any(one is not None and one.block.cached_rows(one.number) is not None for one in row_groups)
-    for rows, place in found:
-        deleted = rows.versions.deleted
-        if not (cached and deleted is not None and deleted[place].as_py()):
-            yield rows, place
+    deleted = source.rows.marks.deleted
+    if cached and deleted is not None and deleted.at(source.place(last)):
+        return False
+    return bool(original(self, source, key, last, position))
 
 
-class _Forgetful:
-    """A level whose filters lack every third key."""
-
-    def __init__(self, level: Any) -> None:
-        self._level = level
-
-    def row_group_of(self, key: Any) -> Any:
-        row_group = self._level.row_group_of(key)
-        if row_group is None or key % 3 or row_group.block.cached_rows(row_group.number) is not None:
-            return row_group
-        return None
+def forget_keys_of_merged_blocks(original: Original, self: Any, row_group: Any, wanted: Any) -> Any:
+    """The filters of the oldest level, which is that of merged blocks if there are any, lack every third key."""
+    is_cached = row_group.block.cached_rows(row_group.number) is not None
+    if is_cached or not self._levels or row_group not in self._levels[-1].row_groups:
+        return original(self, row_group, wanted)
+    held = [one for one in wanted if one[0] % 3]
+    forgotten = [one for one in wanted if not one[0] % 3]
+    return sorted([*original(self, row_group, held), *forgotten])
 
 
-def forget_keys_of_merged_blocks(original: Original, self: Any, state: Any, *given: Any, **named: Any) -> None:
-    """Merged blocks are those of level 1."""
-    original(self, state, *given, **named)
-    merged = state.levels.level1
-    self._levels = tuple(_Forgetful(level) if level is merged else level for level in self._levels)
-
-
-def take_the_newest_version_as_it_is(original: Original, self: Any, key: Any) -> Iterator[Any]:
+def take_the_newest_version_as_it_is(original: Original, self: Any, newest_first: Any) -> Any:
     """Leave columns that the newest version lacks without a value."""
-    return iter([*partial(original, self)(key)][:1])
+    return original(self, newest_first[:1])

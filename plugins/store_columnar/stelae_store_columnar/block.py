@@ -20,6 +20,7 @@ from stelae_store_columnar.block_index import BlockIndex, decode_index
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.verified_file import VerifiedFile, read_chunk
 from stelae_store_columnar.versions import RowVersions
 
@@ -50,20 +51,6 @@ class Statistics(NamedTuple):
     greatest: Any
     nulls: int
     rows: int
-
-
-class DecodedRows(NamedTuple):
-    """One row group, decoded: its keys, and its versions with all columns of the file."""
-
-    keys: SortedKeys
-    plain: PlainRows
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate memory."""
-        versions = self.plain.versions
-        arrays = [versions.keys, versions.stamps, versions.deleted, versions.schemas, *versions.columns.values()]
-        return ENTRY_BYTES + sum(int(array.nbytes) for array in arrays if array is not None)
 
 
 class ColumnarBlock:
@@ -174,16 +161,16 @@ class ColumnarBlock:
         arrays = self._cached(row_group, self._wanted(ids))
         return self._assemble(arrays, ids, self._sorted_keys(row_group, arrays).array)
 
-    def cached_rows(self, row_group: int) -> DecodedRows | None:
+    def cached_rows(self, row_group: int) -> SortedRows | None:
         """Return one row group if :meth:`decoded_rows` has it in the cache."""
-        found: DecodedRows | None = self._reader.cache.get((self.path, row_group, "rows"))
+        found: SortedRows | None = self._reader.cache.get((self.path, row_group, "rows"))
         return found
 
-    def decoded_rows(self, row_group: int) -> DecodedRows:
-        """Decode one row group whole, for lookups of its rows, and keep it in the cache."""
+    def decoded_rows(self, row_group: int) -> SortedRows:
+        """Decode one row group, with all columns of the file, for lookups of its rows, and keep it in the cache."""
         versions = self.versions(row_group, self.index.ids)
-        found = DecodedRows(SortedKeys(versions.keys), PlainRows(versions))
-        self._reader.cache.put((self.path, row_group, "rows"), found, found.size_bytes)
+        found = SortedRows(SortedKeys(versions.keys), PlainRows(versions))
+        self._reader.cache.put((self.path, row_group, "rows"), found, found.size_bytes + ENTRY_BYTES)
         return found
 
     def keys(self, row_group: int) -> SortedKeys:

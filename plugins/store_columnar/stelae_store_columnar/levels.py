@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from stelae.rows.key_order import Comparable
-from stelae_store_columnar.block import ColumnarBlock, DecodedRows
+from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.sources import CutPoint, MustBlock, PlainSlice, SourceSlice, StepSize
 from stelae_store_columnar.versions import RowVersions
 
@@ -37,7 +38,7 @@ class RowGroup:
         """Average size of a version."""
         return self.index.size_bytes / self.index.rows
 
-    def decoded(self, *, may_block: bool = True) -> DecodedRows:
+    def decoded(self, *, may_block: bool = True) -> SortedRows:
         """Return the whole row group, through the cache. ``MustBlock``: it is not there, and this may not block."""
         found = self.block.cached_rows(self.number)
         if found is None:
@@ -209,7 +210,7 @@ class RowGroupSlice(SourceSlice):
             return held.rows.versions.select(ids).slice(held.places.start, len(held.places))
         decoded = block.cached_rows(number) if use_cache else None
         if decoded is not None:
-            return self._cut(decoded.plain.versions.select(ids), decoded.keys)
+            return self._cut(decoded.rows.versions.select(ids), decoded.keys)
         versions = block.cached_versions(number, ids) if use_cache else block.versions(number, ids)
         if self.whole:
             return versions
@@ -218,9 +219,10 @@ class RowGroupSlice(SourceSlice):
     def plain(self, *, may_block: bool = True) -> PlainSlice:
         found = self._plain
         if found is None:
-            keys, rows = self.row_group.decoded(may_block=may_block)
-            places = self._places(keys)
-            found = self._plain = PlainSlice(keys.array.slice(places.start, len(places)), rows, places, self.stamp_max)
+            decoded = self.row_group.decoded(may_block=may_block)
+            places = self._places(decoded.keys)
+            keys = decoded.keys.array.slice(places.start, len(places))
+            found = self._plain = PlainSlice(keys, decoded.rows, places, self.stamp_max)
         return found
 
     def _cut(self, versions: RowVersions, keys: SortedKeys) -> RowVersions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from stelae.rows.key_order import Comparable
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.sources import (
     INLINE_BYTES_MAX,
     INLINE_VERSIONS_MAX,
@@ -32,9 +33,9 @@ _CUT_POINTS = 8  #: Number of cut points that each chunk proposes for the rows o
 class _ChunkForm(NamedTuple):
     """The versions of a chunk, as far as they are sorted yet. The versions of each key are in log order."""
 
-    plain: PlainRows
-    keys: SortedKeys | None = None  #: Their keys in key order; ``None``: no reader has sorted them yet.
-    order: Any = None  #: The places in ``plain`` in key order; ``None``: the versions are in key order.
+    rows: PlainRows
+    in_key_order: SortedRows | None = None  #: ``None``: no reader has sorted their keys yet.
+    order: Any = None  #: The places in ``rows`` in key order; ``None``: the versions are in key order.
 
 
 class MemoryChunk:
@@ -61,7 +62,7 @@ class MemoryChunk:
     @property
     def versions(self) -> RowVersions:
         """The versions. Those of each key are in log order."""
-        return self._form.plain.versions
+        return self._form.rows.versions
 
     @property
     def row_bytes(self) -> float:
@@ -72,7 +73,7 @@ class MemoryChunk:
         """Return keys at which a step may end, each with the share of a step that the rows before it are."""
         if self._is_outside(low, high):
             return []
-        keys = self._sorted()
+        keys = self.sorted_rows.keys
         start, end = keys.left(low, 0), keys.left(high, len(keys))
         weight = step_size.share(1, self.row_bytes)
         apart = max(1, int(1 / weight) // _CUT_POINTS)
@@ -91,7 +92,7 @@ class MemoryChunk:
             return None
         if not (step_size.may_block or self.is_soon_in_order):
             raise MustBlock
-        return self._sorted().end_of_first(low, high, count, step_size.order)
+        return self.sorted_rows.keys.end_of_first(low, high, count, step_size.order)
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
         """Return the key from which on one step of versions is, up to the end of a range; ``None``: it has no more."""
@@ -100,52 +101,43 @@ class MemoryChunk:
             return None
         if not (step_size.may_block or self.is_soon_in_order):
             raise MustBlock
-        return self._sorted().begin_of_last(low, high, count)
+        return self.sorted_rows.keys.begin_of_last(low, high, count)
 
     def slices(self, low: Comparable | None, high: Comparable | None) -> Sequence[SourceSlice]:
         """Return the versions of a key range as one slice, or nothing."""
         if self._is_outside(low, high):
             return ()
-        keys = self._sorted()
+        keys = self.sorted_rows.keys
         start, end = keys.left(low, 0), keys.left(high, len(keys))
         return (ChunkSlice(self, start, end),) if start < end else ()
 
     def read(self, start: int, end: int, ids: Sequence[int]) -> RowVersions:
         """Return the versions from ``start`` to before ``end`` in key order."""
         form = self._in_order()
-        own = form.plain.versions.select(ids)
+        own = form.rows.versions.select(ids)
         return own.slice(start, end - start) if form.order is None else own.take(form.order.slice(start, end - start))
 
     def read_plain(self, start: int, end: int) -> PlainSlice:
         """Return the versions from ``start`` to before ``end`` in key order, for a reader of single values."""
         form = self._in_order()
-        assert form.keys is not None
         places = range(start, end) if form.order is None else form.order.slice(start, end - start)
-        return PlainSlice(form.keys.array.slice(start, end - start), form.plain, places, STAMP_MAX)
+        return PlainSlice(self.sorted_rows.keys.array.slice(start, end - start), form.rows, places, STAMP_MAX)
 
     @property
     def is_soon_in_order(self) -> bool:
         """True if a reader of a range need not sort many versions any more."""
         form = self._form
         is_small = len(self) <= INLINE_VERSIONS_MAX and self.size_bytes <= INLINE_BYTES_MAX
-        return self.ascending or (form.keys is not None and form.order is None) or is_small
+        return self.ascending or (form.in_key_order is not None and form.order is None) or is_small
 
     @property
     def is_sorted(self) -> bool:
         """True if a reader need not sort the keys any more."""
-        return self.ascending or self._form.keys is not None
-
-    def newest_first(self, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
-        """Return the versions, and the places in them of those of a key, from the newest to the oldest."""
-        self._sorted()
-        plain, keys, order = self._form
-        assert keys is not None
-        positions = reversed(keys.run(key))
-        return plain, positions if order is None else (order[position].as_py() for position in positions)
+        return self.ascending or self._form.in_key_order is not None
 
     def key_at(self, position: int) -> Comparable:
         """Return the key at a position in key order."""
-        return self._sorted().at(position)
+        return self.sorted_rows.keys.at(position)
 
     def is_plain(self, at: int | None) -> bool:
         """Return true if each version is a visible row as of a time, without regard to other versions.
@@ -154,7 +146,7 @@ class MemoryChunk:
         computes this."""
         since = self._plain_from
         if since is None:
-            whole, keys = self.versions, self._sorted().array
+            whole, keys = self.versions, self.sorted_rows.keys.array
             hides = whole.deleted is not None or whole.partial is not None or pc.any(same_as_next(keys)).as_py()
             since = self._plain_from = _NEVER if hides else pc.max(whole.stamps).as_py()
         return since != _NEVER and (at is None or since <= at)
@@ -163,25 +155,27 @@ class MemoryChunk:
         """Return true if no version is in a range."""
         return bool((low is not None and self.last < low) or (high is not None and self.first >= high))
 
-    def _sorted(self) -> SortedKeys:
-        """Return the keys in key order."""
+    @property
+    def sorted_rows(self) -> SortedRows:
+        """The versions by key. The first reader sorts the keys."""
         form = self._form
-        if form.keys is None:
-            versions, order = form.plain.versions, None
-            keys = versions.keys
+        found = form.in_key_order
+        if found is None:
+            keys, order = form.rows.versions.keys, None
             if not self.ascending:
                 order = pc.sort_indices(keys)
                 keys = keys.take(order)
-            form = self._form = _ChunkForm(form.plain, SortedKeys(keys), order)
-        assert form.keys is not None
-        return form.keys
+            found = SortedRows(SortedKeys(keys), form.rows, order)
+            self._form = _ChunkForm(form.rows, found, order)
+        return found
 
     def _in_order(self) -> _ChunkForm:
         """Return the versions in key order, unless they are too large to be copied at once."""
-        self._sorted()
+        keys = self.sorted_rows.keys
         form = self._form
         if form.order is not None and self.size_bytes <= SORTED_BYTES_MAX:
-            form = self._form = _ChunkForm(PlainRows(form.plain.versions.take(form.order)), form.keys)
+            rows = PlainRows(form.rows.versions.take(form.order))
+            form = self._form = _ChunkForm(rows, SortedRows(keys, rows))
         return form
 
 

@@ -1,114 +1,69 @@
-"""Reads single rows of versions as plain values.
-
-Taking one value out of an Arrow array creates a scalar, which costs as much as the rest of a lookup. Numbers without
-nulls are read from the array's buffer instead, and text from its bytes. The functions that do so are made for the first
-reader and kept with the versions."""
+"""Reads rows of versions as plain values, column by column (``column_values``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
-
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from stelae.spi.schema import Layout
+from stelae_store_columnar.column_values import ColumnValues, Defaulted, NoValues, column_values
 from stelae_store_columnar.schema_adapter import PlainColumn, SchemaAdapter
 from stelae_store_columnar.versions import RowVersions
-
-Read: TypeAlias = Callable[[int], Any]
-"""Returns the plain value at a place."""
 
 Row: TypeAlias = tuple[Any, ...]
 """The plain values of a row."""
 
-TOGETHER_MIN = 64
-"""From this number of rows in one source on, Arrow reads them in one call."""
 
-TOGETHER_MIN_NEIGHBOURS = 16
-"""The same for neighbouring rows, which Arrow need not copy."""
+class VersionMarks(NamedTuple):
+    """What versions are besides their values, as the fields of ``RowVersions``."""
 
-_CODES = {
-    pa.int8(): "b",
-    pa.int16(): "h",
-    pa.int32(): "i",
-    pa.int64(): "q",
-    pa.float32(): "f",
-    pa.float64(): "d",
-    pa.date32(): "i",
-    pa.timestamp("us"): "q",
-}
+    stamps: ColumnValues
+    deleted: ColumnValues | None
+    partial: ColumnValues | None
 
 
 class PlainRows:
     """The rows of immutable versions. Several threads may use it."""
 
-    __slots__ = ("_readers", "versions")
+    __slots__ = ("_columns", "_marks", "versions")
 
     def __init__(self, versions: RowVersions) -> None:
         self.versions = versions
-        self._readers: tuple[SchemaAdapter, list[Read]] | None = None
+        self._columns: tuple[SchemaAdapter, list[ColumnValues]] | None = None
+        self._marks: VersionMarks | None = None
 
-    def readers(self, adapter: SchemaAdapter) -> list[Read]:
-        """Return the functions that read the columns of a schema, in its order.
+    @property
+    def marks(self) -> VersionMarks:
+        """What the versions are."""
+        found = self._marks
+        if found is None:
+            arrays = self.versions.stamps, self.versions.deleted, self.versions.partial
+            stamps, *others = [None if array is None else column_values(array) for array in arrays]
+            assert stamps is not None
+            found = self._marks = VersionMarks(stamps, *others)
+        return found
+
+    def columns(self, adapter: SchemaAdapter) -> list[ColumnValues]:
+        """Return the values of the columns of a schema, in its order.
 
         A version that is older than a column has the default with which the column was added."""
-        found = self._readers
+        found = self._columns
         if found is None or found[0] is not adapter:
-            readers = [_reader_of(column, self.versions) for column in adapter.plain_columns]
-            found = self._readers = (adapter, readers)  # Replaced as a whole, for other threads.
+            columns = [_values_of(column, self.versions) for column in adapter.plain_columns]
+            found = self._columns = (adapter, columns)  # Replaced as a whole, for other threads.
         return found[1]
 
     def rows(self, places: Sequence[int], adapter: SchemaAdapter, layout: Layout) -> list[Row]:
         """Return the rows at some places with the columns of a layout. None of them need have all columns."""
-        together = len(places) >= (TOGETHER_MIN_NEIGHBOURS if isinstance(places, range) else TOGETHER_MIN)
-        if not together:
-            of_schema = self.readers(adapter)
-            readers = [of_schema[place] for place in adapter.places(layout)]
-            return [tuple([read(place) for read in readers]) for place in places]
-        versions = self.versions.select(layout.ids)
-        if isinstance(places, range):
-            versions = versions.slice(places.start, len(places))
-        else:
-            versions = versions.take(pa.array(places, pa.int64()))
-        return [*adapter.batch(layout, versions).to_rows()]
+        of_schema = self.columns(adapter)
+        columns = [of_schema[place] for place in adapter.places(layout)]
+        if len(places) == 1:
+            (only,) = places
+            return [tuple([column.at(only) for column in columns])]
+        return [*zip(*[column.several(places) for column in columns], strict=True)] if columns else [()] * len(places)
 
 
-def _reader_of(column: PlainColumn, versions: RowVersions) -> Read:
+def _values_of(column: PlainColumn, versions: RowVersions) -> ColumnValues:
     array = versions.columns.get(column.id)
-    read = _nothing if array is None else _reader_of_array(array, column.temporal)
-    if not column.lacking:
-        return read
-    schemas, lacking, default = versions.schemas, column.lacking, column.default
-    return lambda place: default if schemas[place].as_py() in lacking else read(place)
-
-
-def _reader_of_array(array: Any, temporal: bool) -> Read:
-    if not array.null_count and len(array):
-        code = _CODES.get(array.type)
-        if code is not None:
-            values = memoryview(array.buffers()[1]).cast(code)  # type: ignore[call-overload]
-            return _at(values, array.offset)
-        if array.type == pa.string():
-            return _text_of(array)
-    if temporal:
-        return lambda place: array[place].value
-    return lambda place: array[place].as_py()
-
-
-def _at(values: memoryview, offset: int) -> Read:
-    return values.__getitem__ if not offset else lambda place: values[offset + place]
-
-
-def _text_of(array: Any) -> Read:
-    _, ends, data = array.buffers()
-    offsets, text, first = memoryview(ends).cast("i"), memoryview(b"" if data is None else data), array.offset
-
-    def read(place: int) -> str:
-        position = first + place
-        return str(text[offsets[position] : offsets[position + 1]], "utf-8")
-
-    return read
-
-
-def _nothing(place: int) -> None:
-    """The versions do not have the column."""
+    found = NoValues() if array is None else column_values(array)
+    return Defaulted(found, versions.schemas, column.lacking, column.default) if column.lacking else found

@@ -1,41 +1,42 @@
 """The lookup of rows by key: in memory first, then in decoded row groups of blocks, from the newest version to older
 ones.
 
-A row group is decoded whole and stays in the cache. It never changes, so nothing in the cache is ever out of date: a
-later version of a key, or its deletion, is in a newer source, and that is looked into first."""
+The keys of one call go through the sources together, in key order, so that each source is asked once. A row group is
+decoded whole and stays in the cache. It never changes, so nothing in the cache is ever out of date: a later version of
+a key, or its deletion, is in a newer source, and that is looked into first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
 from stelae_store_columnar import bloom
-from stelae_store_columnar.block import DecodedRows
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
 from stelae_store_columnar.plain_rows import PlainRows, Row
-from stelae_store_columnar.sources import INLINE_VERSIONS_MAX, MustBlock
+from stelae_store_columnar.sorted_rows import SortedRows
+from stelae_store_columnar.sources import INLINE_VERSIONS_MAX
 from stelae_store_columnar.state import ColumnarState
 
 INLINE_KEY_VERSIONS_MAX = 256
 """The event loop looks at up to this many versions of a key. To complete a row of them takes 1 ms."""
 
-
-class _Whole(NamedTuple):
-    """A version with all columns."""
-
-    rows: PlainRows
-    place: int
+_Wanted: TypeAlias = tuple[Comparable, int]
+"""A key that no source has decided yet, and its position in the call. Lists of them are sorted."""
 
 
-class _WholeRows(NamedTuple):
-    """Versions of one source with all columns, and the positions of their keys."""
+class _Versions:
+    """The versions of a key that were looked at and do not decide its row."""
 
-    rows: PlainRows
-    places: list[int]
-    positions: list[int]
+    __slots__ = ("count", "partial")
+
+    def __init__(self) -> None:
+        self.count = 0  #: The number of all versions, also of those that are later than the time.
+        #: The others, newest first, with their places.
+        self.partial: list[tuple[PlainRows, int]] = []
 
 
 class PointLookup:
@@ -58,108 +59,131 @@ class PointLookup:
         self._at = at if at is not None and at < state.stamp else None
         self._order = order
         self._inline = inline
-        self._held: dict[BlockLevel, tuple[RowGroup, DecodedRows]] = {}
+        self._rows: list[Row | None] = []
+        self._unread: list[int] = []
+        self._begun: dict[int, _Versions] = {}
 
     def find(self, keys: Sequence[bytes]) -> FoundRows:
         """Return the row of each key."""
         exact = self._order.exact
-        wanted = [(found, position) for position, key in enumerate(keys) if (found := exact(key)) is not None]
-        if not self._inline:
-            wanted.sort()  # Each row group is decoded once then, also if the cache is too small for all of them.
-        rows: list[Row | None] = [None] * len(keys)
-        unread: list[int] = []
-        whole: dict[PlainRows, _WholeRows] = {}
-        for key, position in wanted:
-            try:
-                found = self._row(key)
-            except MustBlock:
-                unread.append(position)
-                continue
-            if isinstance(found, _Whole):
-                group = whole.get(found.rows)
-                if group is None:
-                    group = whole[found.rows] = _WholeRows(found.rows, [], [])
-                group.places.append(found.place)
-                group.positions.append(position)
-            else:
-                rows[position] = found
-        layout = self._schema.layout
-        for group in whole.values():
-            for position, row in zip(
-                group.positions, group.rows.rows(group.places, self._adapter, layout), strict=True
-            ):
-                rows[position] = row
-        return FoundRows(self._schema, rows, sorted(unread))
-
-    def _row(self, key: Comparable) -> _Whole | Row | None:
-        """Return the row of a key, or the place of its only version that counts, if that version has all columns."""
-        partial: list[tuple[PlainRows, int]] = []
-        for rows, place in self._seen(key):
-            versions = rows.versions
-            if versions.deleted is not None and versions.deleted[place].as_py():
-                break
-            if versions.partial is None or not versions.partial[place].as_py():
-                if not partial:
-                    return _Whole(rows, place)
-                partial.append((rows, place))
-                break
-            partial.append((rows, place))
-        return self._completed(partial) if partial else None
-
-    def _completed(self, newest_first: Sequence[tuple[PlainRows, int]]) -> Row:
-        """Return the row of partial versions. Each takes the columns that it lacks from the versions before it."""
-        values: dict[int, Any] = {}
-        for rows, place in newest_first:
-            partial = rows.versions.partial
-            number = 0 if partial is None else partial[place].as_py()
-            given = self._sets.ids(number)
-            for column, read in zip(self._columns, rows.readers(self._adapter), strict=True):
-                if column.id not in values and (not number or column.id in given):
-                    values[column.id] = read(place)
-        return tuple([values.get(column.id) for column in self._columns])
-
-    def _seen(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
-        """Yield the versions of a key as of the time, newest first, with their places."""
-        for count, (rows, place) in enumerate(self._versions(key)):
-            if self._inline and count >= INLINE_KEY_VERSIONS_MAX:
-                raise MustBlock
-            if self._at is None or rows.versions.stamps[place].as_py() <= self._at:
-                yield rows, place
-
-    def _versions(self, key: Comparable) -> Iterator[tuple[PlainRows, int]]:
-        """Yield all versions of a key, except those of row groups that are later than the time."""
+        self._rows = [None] * len(keys)
+        wanted = sorted([(key, place) for place, one in enumerate(keys) if (key := exact(one)) is not None])
         for chunk in self._chunks:
-            if chunk.first <= key <= chunk.last:
-                rows, places = self._places(chunk, key)
-                yield from ((rows, place) for place in places)
+            if wanted and wanted[0][0] <= chunk.last and chunk.first <= wanted[-1][0]:
+                wanted = self._look_into_chunk(chunk, wanted)
         for level in self._levels:
-            row_group = level.row_group_of(key)
-            if row_group is None or (self._at is not None and row_group.index.stamp_min > self._at):
-                continue
-            decoded = self._decoded(level, row_group, key)
-            if decoded is not None:
-                yield from ((decoded.plain, place) for place in reversed(decoded.keys.run(key)))
+            wanted = self._look_into_level(level, wanted)
+        for position, begun in self._begun.items():  # No version before them has a value for the other columns.
+            self._rows[position] = self._completed(begun.partial)
+        return FoundRows(self._schema, self._rows, sorted(self._unread))
 
-    def _places(self, chunk: MemoryChunk, key: Comparable) -> tuple[PlainRows, Iterator[int]]:
+    def _look_into_chunk(self, chunk: MemoryChunk, wanted: list[_Wanted]) -> list[_Wanted]:
+        """Look for keys in a chunk, and return those that are not decided."""
+        start, end = bisect_left(wanted, (chunk.first,)), bisect_right(wanted, (chunk.last, len(self._rows)))
+        if start == end:
+            return wanted
         if self._inline and not chunk.is_sorted and len(chunk) > INLINE_VERSIONS_MAX:
-            raise MustBlock
-        return chunk.newest_first(key)
+            return wanted[:start] + self._leave(wanted[start:end]) + wanted[end:]
+        return wanted[:start] + self._look_into(chunk.sorted_rows, wanted[start:end]) + wanted[end:]
 
-    def _decoded(self, level: BlockLevel, row_group: RowGroup, key: Comparable) -> DecodedRows | None:
-        """Return the decoded row group; ``None``: it has no version of the key."""
-        held = self._held.get(level)
-        if held is not None and held[0] is row_group:
-            return held[1]
+    def _look_into_level(self, level: BlockLevel, wanted: list[_Wanted]) -> list[_Wanted]:
+        """Look for keys in the row groups of a level, and return those that are not decided."""
+        found: list[_Wanted] = []
+        start = 0
+        while start < len(wanted):
+            row_group = level.row_group_of(wanted[start][0])
+            if row_group is None:
+                found.append(wanted[start])
+                start += 1
+                continue
+            end = bisect_right(wanted, (row_group.index.last, len(self._rows)), start)
+            found += self._look_into_row_group(row_group, wanted[start:end])
+            start = end
+        return found
+
+    def _look_into_row_group(self, row_group: RowGroup, wanted: list[_Wanted]) -> list[_Wanted]:
+        if self._at is not None and row_group.index.stamp_min > self._at:
+            return wanted
         block, number = row_group.block, row_group.number
         decoded = block.cached_rows(number)
-        if decoded is None:
-            if not may_hold(row_group, key):
-                return None
-            if self._inline:
-                raise MustBlock
-            decoded = block.decoded_rows(number)
-        self._held[level] = (row_group, decoded)
-        return decoded
+        if decoded is not None:
+            return self._look_into(decoded, wanted)
+        maybe = [one for one in wanted if may_hold(row_group, one[0])]
+        if not maybe:
+            return wanted
+        found = self._leave(maybe) if self._inline else self._look_into(block.decoded_rows(number), maybe)
+        return sorted({*wanted}.difference(maybe).union(found))
+
+    def _leave(self, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+        """Leave keys to a call that may read files. Returns that none of them need be looked for any more."""
+        for _, position in wanted:
+            self._unread.append(position)
+            self._begun.pop(position, None)
+        return []
+
+    def _look_into(self, source: SortedRows, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+        """Look for keys in the versions of a source, and return those that are not decided."""
+        stamps, deleted, partial = source.rows.marks
+        all_whole, at = deleted is None and partial is None, self._at
+        undecided: list[_Wanted] = []
+        places: list[int] = []
+        positions: list[int] = []
+        for one in wanted:
+            key, position = one
+            last = source.keys.last(key)
+            if last < 0:
+                undecided.append(one)
+                continue
+            if all_whole and position not in self._begun:
+                place = source.place(last)
+                if at is None or stamps.at(place) <= at:
+                    places.append(place)
+                    positions.append(position)
+                    continue
+            if not self._decides(source, key, last, position):
+                undecided.append(one)
+        if places:
+            rows = source.rows.rows(places, self._adapter, self._schema.layout)
+            for position, row in zip(positions, rows, strict=True):
+                self._rows[position] = row
+        return undecided
+
+    def _decides(self, source: SortedRows, key: Comparable, last: int, position: int) -> bool:
+        """Look at the versions of a key in a source, newest first. Return whether its row is decided, or left."""
+        rows, at = source.rows, self._at
+        stamps, deleted, partial = rows.marks
+        begun = self._begun.get(position) or _Versions()
+        for place in source.newest_first(key, last):
+            begun.count += 1
+            if self._inline and begun.count > INLINE_KEY_VERSIONS_MAX:
+                self._leave([(key, position)])
+                return True
+            if at is not None and stamps.at(place) > at:
+                continue
+            if deleted is not None and deleted.at(place):
+                self._rows[position] = self._completed(begun.partial)
+                break
+            begun.partial.append((rows, place))
+            if partial is None or not partial.at(place):
+                self._rows[position] = self._completed(begun.partial)
+                break
+        else:
+            self._begun[position] = begun
+            return False
+        self._begun.pop(position, None)
+        return True
+
+    def _completed(self, newest_first: Sequence[tuple[PlainRows, int]]) -> Row | None:
+        """Return the row of versions. Each takes the columns that it lacks from the versions before it."""
+        values: dict[int, Any] = {}
+        for rows, place in newest_first:
+            partial = rows.marks.partial
+            number = 0 if partial is None else partial.at(place)
+            given = self._sets.ids(number)
+            for column, own in zip(self._columns, rows.columns(self._adapter), strict=True):
+                if column.id not in values and (not number or column.id in given):
+                    values[column.id] = own.at(place)
+        return tuple([values.get(column.id) for column in self._columns]) if newest_first else None
 
 
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:

@@ -23,7 +23,6 @@ class PlainColumn(NamedTuple):
     """A column, for readers of single values."""
 
     id: int
-    temporal: bool  #: Whether a plain value is the number in the Arrow value, as of dates and timestamps.
     lacking: frozenset[int]  #: The schema versions without the column, if it has a default.
     default: Any  #: The plain value of the default with which the column was added.
 
@@ -61,10 +60,11 @@ class SchemaAdapter:
         return {column.id: place for place, column in enumerate(self._schema.columns)}
 
     def _plain_column(self, column: Column) -> PlainColumn:
-        temporal, lacking = column.type in ("date", "timestamp"), self._lacking.get(column.id, frozenset())
+        lacking = self._lacking.get(column.id, frozenset())
         default = default_of(self._defaults.when_added(column.id)) if lacking else None
-        plain = None if default is None else default.value if temporal else default.as_py()
-        return PlainColumn(column.id, temporal, lacking, plain)
+        is_number = column.type in ("date", "timestamp")  # A plain value is the number in the Arrow value.
+        plain = None if default is None else default.value if is_number else default.as_py()
+        return PlainColumn(column.id, lacking, plain)
 
     def for_schema(self, schema: Schema) -> SchemaAdapter:
         """Return the adapter for another one of the known schemas."""

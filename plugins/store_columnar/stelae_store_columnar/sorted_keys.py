@@ -8,21 +8,22 @@ from typing import Any
 import pyarrow as pa
 
 from stelae.rows.key_order import Comparable, KeyOrder
+from stelae_store_columnar.column_values import column_values
 
-_SAMPLE_ROWS = (
-    64  #: Of keys of bytes, one in this number is kept as a Python value. The others are converted when needed.
-)
+_SAMPLE_ROWS = 64
+"""Of keys of bytes, one in this number is kept as a Python value. The others are read when they are compared."""
 
 
 class SortedKeys:
     """Keys in ascending order; a key may occur several times. Several threads may use it."""
 
-    __slots__ = ("_samples", "_words", "array")
+    __slots__ = ("_samples", "_values", "_words", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
         self._words: memoryview | None = None
         self._samples: list[bytes] | None = None
+        self._values = column_values(array)
         if array.type == pa.int64() and len(array):
             self._words = memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
 
@@ -31,7 +32,7 @@ class SortedKeys:
 
     def at(self, position: int) -> Comparable:
         """Return one key."""
-        return self.array[position].as_py() if self._words is None else self._words[position]
+        return self._values.at(position) if self._words is None else self._words[position]
 
     def find(self, key: Comparable) -> int:
         """Return the position of the first key equal to ``key``, or -1 if there is none."""
@@ -40,14 +41,16 @@ class SortedKeys:
             return -1
         return position if self.at(position) == key else -1
 
-    def run(self, key: Comparable) -> range:
-        """Return the positions of the keys equal to ``key``."""
-        start = self.left(key, 0)
-        if self._words is not None:
-            return range(start, bisect_right(self._words, key, start))
-        if start == len(self.array) or self.at(start) != key:
-            return range(start, start)
-        return range(start, self.left(key + b"\0", 0))
+    def last(self, key: Comparable) -> int:
+        """Return the position of the last key equal to ``key``, or -1 if there is none."""
+        words = self._words
+        if words is not None:
+            position = bisect_right(words, key) - 1
+            return position if position >= 0 and words[position] == key else -1
+        start = max(0, bisect_right(self._sampled(), key) - 1) * _SAMPLE_ROWS
+        end = min(start + _SAMPLE_ROWS, len(self.array))
+        position = bisect_right(range(end), key, start, key=self._values.at) - 1
+        return position if position >= 0 and self._values.at(position) == key else -1
 
     def end_of_first(
         self, low: Comparable | None, high: Comparable | None, count: int, order: KeyOrder
@@ -74,9 +77,12 @@ class SortedKeys:
             return none
         if self._words is not None:
             return bisect_left(self._words, key)
+        start = max(0, (bisect_left(self._sampled(), key) - 1) * _SAMPLE_ROWS)
+        return bisect_left(range(min(start + _SAMPLE_ROWS, len(self.array))), key, start, key=self._values.at)
+
+    def _sampled(self) -> list[bytes]:
         samples = self._samples
         if samples is None:
             positions = pa.array(range(0, len(self.array), _SAMPLE_ROWS), pa.int64())
             samples = self._samples = self.array.take(positions).to_pylist()
-        start = max(0, (bisect_left(samples, key) - 1) * _SAMPLE_ROWS)
-        return start + bisect_left(self.array.slice(start, _SAMPLE_ROWS).to_pylist(), key)
+        return samples

@@ -10,8 +10,9 @@ import pytest
 from stelae.rows.limits import RANGES
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.rows import RowBatch
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Layout, Schema
 from stelae.testing.conformance.store_shapes import changed
+from stelae_store_columnar.column_values import column_values
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.versions import RowVersions
@@ -53,10 +54,36 @@ def test_a_row_has_the_values_of_the_batch(kind: str, nulls: bool) -> None:
     adapter = SchemaAdapter(schema, {1: schema})
     for start in (0, 1, 2):
         rows = batch.slice(start)
-        readers = PlainRows(versions_of(rows)).readers(adapter)
-        found = [tuple([read(place) for read in readers]) for place in range(len(rows))]
-        assert found == rows.to_rows()
-        assert [type(value) for row in found for value in row] == [type(v) for row in rows.to_rows() for v in row]
+        plain = PlainRows(versions_of(rows))
+        expected = rows.to_rows()
+        each = [plain.rows([place], adapter, schema.layout)[0] for place in range(len(rows))]
+        several = plain.rows([2, 0, 1], adapter, schema.layout)
+        neighbours = plain.rows(range(1, len(rows)), adapter, schema.layout)
+        assert each == expected
+        assert several == [expected[2], expected[0], expected[1]]
+        assert neighbours == expected[1:]
+        for found in (each, neighbours):
+            assert [type(value) for row in found for value in row] == [
+                type(value) for row in expected[-len(found) :] for value in row
+            ]
+
+
+def test_what_the_buffers_have_in_the_place_of_a_null_is_not_read() -> None:
+    """A client may send any bytes there, also such as are no text."""
+    valid, ends, data = (
+        pa.py_buffer(b"\x05"),
+        pa.array([0, 1, 3, 4], pa.int32()).buffers()[1],
+        pa.py_buffer(b"a\xff\xfeb"),
+    )
+    values = column_values(pa.Array.from_buffers(pa.string(), 3, [valid, ends, data]))
+    assert [values.at(place) for place in range(3)] == values.several(range(3)) == ["a", None, "b"]
+
+
+def test_rows_without_columns_are_as_many_as_their_places() -> None:
+    schema = schema_of("bool")
+    batch = RowBatch.from_equal_rows(schema.layout, [(1, True), (2, False)])
+    nothing = Layout(())
+    assert PlainRows(versions_of(batch)).rows([0, 1], SchemaAdapter(schema, {1: schema}), nothing) == [(), ()]
 
 
 def test_versions_without_a_column_have_its_default_and_others_no_value() -> None:
@@ -66,6 +93,7 @@ def test_versions_without_a_column_have_its_default_and_others_no_value() -> Non
     rows = RowBatch.from_equal_rows(first.layout, [(1, "a")])
     for version, expected in ((1, 7), (2, None)):
         plain = PlainRows(versions_of(rows, version))
-        assert [read(0) for read in plain.readers(adapter)] == [1, "a", expected]
-        assert plain.readers(adapter) is plain.readers(adapter)
-        assert [read(0) for read in plain.readers(SchemaAdapter(first, {1: first}))] == [1, "a"]
+        assert plain.rows([0], adapter, second.layout) == [(1, "a", expected)]
+        assert plain.rows(range(1), adapter, second.layout) == [(1, "a", expected)]
+        assert plain.columns(adapter) is plain.columns(adapter)
+        assert plain.rows([0], SchemaAdapter(first, {1: first}), first.layout) == [(1, "a")]

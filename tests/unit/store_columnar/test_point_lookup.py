@@ -14,6 +14,7 @@ from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import DIRECTORY, SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
 from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.decoded_cache import DecodedCache
 
@@ -88,18 +89,16 @@ def test_decoded_row_groups_stay_within_the_cache(cache_bytes: int) -> None:
 
 def test_keys_of_one_call_decode_each_row_group_once_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = filled(cache_bytes=0)
-    decoded = 0
-    inner = point_lookup.PointLookup._decoded
+    decoded: list[int] = []
+    inner = ColumnarBlock.decoded_rows
 
-    def counting(self: Any, level: Any, row_group: Any, key: Any) -> Any:
-        nonlocal decoded
-        held = self._held.get(level)
-        decoded += held is None or held[0] is not row_group
-        return inner(self, level, row_group, key)
+    def counting(self: Any, row_group: int) -> Any:
+        decoded.append(row_group)
+        return inner(self, row_group)
 
-    monkeypatch.setattr(point_lookup.PointLookup, "_decoded", counting)
+    monkeypatch.setattr(ColumnarBlock, "decoded_rows", counting)
     replica.store.lookup(keyed(*range(0, 800, 2), *range(798, 0, -2)))
-    assert decoded == 7
+    assert decoded == [*range(7)]
 
 
 def test_a_large_chunk_is_sorted_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,167 @@
+"""Reads the values of one Arrow array as plain values, one at a time or those of several places.
+
+Arrow makes a scalar of each value, which costs as much as the rest of a lookup. Numbers and text are read from the
+buffers of the array instead."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_CODES = {
+    pa.int8(): "b",
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.float32(): "f",
+    pa.float64(): "d",
+    pa.date32(): "i",
+    pa.timestamp("us"): "q",
+}
+_TEXT: dict[Any, Callable[[Any], Any]] = {pa.string(): lambda part: str(part, "utf-8"), pa.binary(): bytes}
+
+
+class ColumnValues(ABC):
+    """The plain values of an immutable array. Several threads may use it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def at(self, place: int) -> Any:
+        """Return the value at a place."""
+
+    def several(self, places: Sequence[int]) -> Sequence[Any]:
+        """Return the values at some places, in their order."""
+        return [*map(self.at, places)]
+
+
+def column_values(array: Any) -> ColumnValues:
+    """Return the plain values of an array: those of ``RowBatch.to_rows``."""
+    if array.null_count == len(array):
+        return NoValues()
+    found: ColumnValues
+    if array.type in _CODES:
+        found = _Numbers(array, _CODES[array.type])
+    elif array.type in _TEXT:
+        found = _Text(array, _TEXT[array.type])
+    elif array.type == pa.bool_():
+        found = _Bits(array.buffers()[1], array.offset)
+    else:
+        return _Scalars(array)
+    return _Nullable(found, _Bits(array.buffers()[0], array.offset)) if array.null_count else found
+
+
+class NoValues(ColumnValues):
+    """The values of a column that the versions do not have."""
+
+    __slots__ = ()
+
+    def at(self, place: int) -> None:
+        return None
+
+
+class Defaulted(ColumnValues):
+    """The values of a column with a default that some versions lack, because they are older than the column.
+
+    Args:
+        values: of all versions.
+        schemas: the schema versions, an Arrow array.
+        lacking: the schema versions without the column.
+        default: its plain value.
+    """
+
+    __slots__ = ("_default", "_lacking", "_schemas", "_values")
+
+    def __init__(self, values: ColumnValues, schemas: Any, lacking: frozenset[int], default: Any) -> None:
+        self._values, self._schemas = values, column_values(schemas)
+        self._lacking, self._default = lacking, default
+
+    def at(self, place: int) -> Any:
+        return self._default if self._schemas.at(place) in self._lacking else self._values.at(place)
+
+
+class _Numbers(ColumnValues):
+    """Numbers, and dates and timestamps as numbers."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, array: Any, code: str) -> None:
+        whole = memoryview(array.buffers()[1]).cast(code)  # type: ignore[call-overload]
+        self._numbers = whole[array.offset : array.offset + len(array)]
+
+    def at(self, place: int) -> Any:
+        return self._numbers[place]
+
+    def several(self, places: Sequence[int]) -> Sequence[Any]:
+        if isinstance(places, range) and places.step == 1:
+            neighbours: list[Any] = self._numbers[places.start : places.stop].tolist()
+            return neighbours
+        return [*map(self._numbers.__getitem__, places)]
+
+
+class _Text(ColumnValues):
+    """Text or bytes. ``convert`` makes a value of its part of the buffer."""
+
+    __slots__ = ("_bytes", "_convert", "_ends")
+
+    def __init__(self, array: Any, convert: Callable[[Any], Any]) -> None:
+        _, ends, data = array.buffers()
+        self._ends = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
+        self._bytes = memoryview(b"" if data is None else data)
+        self._convert = convert
+
+    def at(self, place: int) -> Any:
+        ends = self._ends
+        return self._convert(self._bytes[ends[place] : ends[place + 1]])
+
+    def several(self, places: Sequence[int]) -> Sequence[Any]:
+        data, ends, convert = self._bytes, self._ends, self._convert
+        return [convert(data[ends[place] : ends[place + 1]]) for place in places]
+
+
+class _Bits(ColumnValues):
+    """The bits of a buffer, from some bit on, as ``bool``."""
+
+    __slots__ = ("_bytes", "_offset")
+
+    def __init__(self, buffer: Any, offset: int) -> None:
+        self._bytes, self._offset = memoryview(buffer), offset
+
+    def at(self, place: int) -> bool:
+        bit = self._offset + place
+        return self._bytes[bit >> 3] >> (bit & 7) & 1 == 1
+
+    def several(self, places: Sequence[int]) -> list[bool]:
+        data, offset = self._bytes, self._offset
+        return [data[offset + place >> 3] >> (offset + place & 7) & 1 == 1 for place in places]
+
+
+class _Nullable(ColumnValues):
+    """Values of which those whose bit is not set are null. The buffer may have anything in their place."""
+
+    __slots__ = ("_valid", "_values")
+
+    def __init__(self, values: ColumnValues, valid: _Bits) -> None:
+        self._values, self._valid = values, valid
+
+    def at(self, place: int) -> Any:
+        return self._values.at(place) if self._valid.at(place) else None
+
+    def several(self, places: Sequence[int]) -> list[Any]:
+        at = self._values.at
+        return [at(place) if valid else None for place, valid in zip(places, self._valid.several(places), strict=True)]
+
+
+class _Scalars(ColumnValues):
+    """Values of types for which Arrow makes scalars."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def at(self, place: int) -> Any:
+        return self._array[place].as_py()
