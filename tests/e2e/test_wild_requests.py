@@ -132,7 +132,9 @@ ATTEMPTS = times(80)
 """Of each kind, to each node that serves it."""
 
 BULK = (SCAN, DIFF, BEGIN_COPY, ASK_COPY, END_COPY)
-DELETING = (ACTION, CHANGE)
+DELETING = (ACTION, CHANGE, HEARTBEAT)
+"""Requests that may delete what they name. Servers are not authenticated: if one reports that it leads a tablet in a
+later term, with a config without the others, then the masters let the others delete their replicas."""
 
 
 def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, numbers: list[int]) -> Any:
