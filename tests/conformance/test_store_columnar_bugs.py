@@ -24,7 +24,6 @@ from stelae_store_columnar import (
     block_writer,
     bloom,
     memory_chunks,
-    point_lookup,
     short_read,
     store,
     verified_file,
@@ -38,12 +37,10 @@ from stelae_store_columnar.block_merging import BlockMerger, whole_versions
 from stelae_store_columnar.levels import Levels, RowGroup
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.newest_versions import NewestVersions
-from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.snapshot import ColumnarSnapshot
-from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.step_plan import StepPlan
 from stelae_store_columnar.step_reader import StepReader
 from stelae_store_columnar.version_resolver import VersionResolver
@@ -109,33 +106,6 @@ def settles_what_overlaps(self: BlockMerger, state: Any, floor: int, inner: Any 
 
 def deletes_count_as_rows(self: ColumnarBlock, piece: int, row: int) -> bool:
     return False
-
-
-def looks_past_deletions(self: SortedRows, key: Any, last: int, inner: Any = SortedRows.newest_first) -> Any:
-    deleted = self.rows.marks.deleted
-    return (place for place in inner(self, key, last) if deleted is None or not deleted.at(place))
-
-
-def takes_the_newest_version_as_it_is(self: PointLookup, versions: Any, inner: Any = PointLookup._completed) -> Any:
-    return inner(self, versions[:1])
-
-
-def looks_up_whatever_the_time(
-    self: PointLookup, state: Any, at: Any, order: Any, inner: Any = PointLookup.__init__, **named: Any
-) -> None:
-    inner(self, state, None, order, **named)
-
-
-def completes_no_row_from_an_older_source(
-    self: PointLookup, source: Any, key: Any, last: int, position: int, inner: Any = PointLookup._decides
-) -> bool:
-    if position in self._begun:
-        return False
-    return bool(inner(self, source, key, last, position))
-
-
-def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:
-    return key % 3 > 0 and bool(inner(row_group, key))
 
 
 def reads_marks_of_none(array: Any, places: Any) -> Any:
@@ -282,41 +252,6 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         exports_what_is_there_by_then,
         ColumnarStore,
         StoreConformance.test_an_export_returns_the_rows_of_the_time_when_it_was_opened,
-    ),
-    (
-        SortedRows,
-        "newest_first",
-        looks_past_deletions,
-        ColumnarStore,
-        StoreConformance.test_a_deleted_row_is_not_found_wherever_its_versions_are,
-    ),
-    (
-        PointLookup,
-        "_completed",
-        takes_the_newest_version_as_it_is,
-        ColumnarStore,
-        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
-    ),
-    (
-        PointLookup,
-        "_decides",
-        completes_no_row_from_an_older_source,
-        ColumnarStore,
-        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
-    ),
-    (
-        PointLookup,
-        "__init__",
-        looks_up_whatever_the_time,
-        ColumnarStore,
-        StoreConformance.test_each_key_has_its_row_or_none_in_the_order_of_the_keys,
-    ),
-    (
-        point_lookup,
-        "may_hold",
-        forgets_some_keys,
-        ColumnarStore,
-        StoreConformance.test_many_keys_in_any_order_are_found_among_many_rows,
     ),
     (
         BlockMaintenance,

@@ -20,6 +20,15 @@ class LocatedKey(NamedTuple):
     encoded: bytes
 
 
+class LocatedKeys(NamedTuple):
+    """Keys, and the partitions that they belong to.
+
+    They are two lists, because many small objects that live as long make each garbage collection slower."""
+
+    partitions: Sequence[int]  #: Index of each key's partition, or ``NO_PARTITION``.
+    encoded: Sequence[bytes]
+
+
 class KeyEncoder:
     """Encodes the keys of a table. The key never changes, so it serves all versions of the schema.
 
@@ -40,10 +49,10 @@ class KeyEncoder:
             (plain,) = build_batch(self._schema.key_layout, [key]).to_rows()
         return LocatedKey(partitioning.partition_of_plain_key(plain), self._columns.encode_from_key(plain))
 
-    def located(self, partitioning: Partitioning, keys: Sequence[Sequence[Any]]) -> list[LocatedKey]:
-        """Return each key with its partition. ``SchemaMismatch``: a value does not fit its key column."""
+    def locate_all(self, partitioning: Partitioning, keys: Sequence[Sequence[Any]]) -> LocatedKeys:
+        """Return the keys with their partitions. ``SchemaMismatch``: a value does not fit its key column."""
         if len(keys) <= FEW_ROWS:
-            return [self.locate(partitioning, key) for key in keys]
+            found = [self.locate(partitioning, key) for key in keys]
+            return LocatedKeys([key.partition for key in found], [key.encoded for key in found])
         rows = build_batch(self._schema.key_layout, keys)
-        pairs = zip(partitioning.partitions_of(rows), encode_keys(self._schema, rows), strict=True)
-        return [LocatedKey(partition, encoded) for partition, encoded in pairs]
+        return LocatedKeys(partitioning.partitions_of(rows), encode_keys(self._schema, rows))

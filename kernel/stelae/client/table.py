@@ -16,7 +16,7 @@ from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.feed_methods import AsyncFeedMethods
 from stelae.client.filters import Filter, predicates
-from stelae.client.key_encoder import KeyEncoder, LocatedKey
+from stelae.client.key_encoder import KeyEncoder, LocatedKeys
 from stelae.client.key_values import bound_of, key_of, keys_of
 from stelae.client.latest_time import latest_time
 from stelae.client.locations import TableLocation
@@ -253,13 +253,16 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         if not values:
             return []
         snapshot = None if at is None else hybrid(at)
-        located = self._keys.located(self.partitioning, values)
-        if any(key.partition == NO_PARTITION for key in located):
+        partitioning = self.partitioning
+        located = self._keys.locate_all(partitioning, values)
+        if NO_PARTITION in located.partitions:
             await self._refresh_tablets(timeout_s)
         for attempt in count():
-            partitioning = self.partitioning
+            if self.partitioning is not partitioning:
+                partitioning = self.partitioning
+                located = self._keys.locate_all(partitioning, values)
             try:
-                return await self._find(self._keys.located(partitioning, values), snapshot, timeout_s)
+                return await self._find(located, snapshot, timeout_s)
             except NoSuchTablet:
                 if attempt or not (await self.refresh(timeout_s=timeout_s) or partitioning is not self.partitioning):
                     raise
@@ -274,19 +277,19 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
                 ids = {column.name: column.id for column in schema.columns}
                 return [None if row is None else {ids[name]: row[name] for name in row} for row in found]
 
-    async def _find(self, located: Sequence[LocatedKey], snapshot: int | None, timeout_s: float) -> list[Record | None]:
+    async def _find(self, located: LocatedKeys, snapshot: int | None, timeout_s: float) -> list[Record | None]:
         """Return the row of each key, from the tablets as they are now, even if the table is looked up meanwhile."""
         lookup, tablets = self._lookup, self._tablets
         wanted: dict[int, list[int]] = {}
-        for position, key in enumerate(located):
-            if key.partition != NO_PARTITION:
-                wanted.setdefault(key.partition, []).append(position)
+        for position, partition in enumerate(located.partitions):
+            if partition != NO_PARTITION:
+                wanted.setdefault(partition, []).append(position)
 
         async def rows(number: int) -> list[Record | None]:
-            keys = [located[position].encoded for position in wanted[number]]
+            keys = [located.encoded[position] for position in wanted[number]]
             return await lookup.many(tablets[number].tablet_id, keys, snapshot, timeout_s)
 
-        found: list[Record | None] = [None] * len(located)
+        found: list[Record | None] = [None] * len(located.encoded)
         for number, records in zip(wanted, await each([*wanted], rows, at_once=TABLETS_AT_ONCE), strict=True):
             for position, record in zip(wanted[number], records, strict=True):
                 found[position] = record

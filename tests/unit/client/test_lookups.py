@@ -120,9 +120,9 @@ def test_keys_are_encoded_alike_one_by_one_and_in_a_batch(count: int, partition:
     schema = MemoryTable(partition=partition).table.schema
     partitioning = MemoryTable(partition=partition).table.partitioning
     keys = [(n % 9 - 4, 7 * n - 900) for n in range(count)]
-    located = KeyEncoder(schema).located(partitioning, keys)
-    assert [key.encoded for key in located] == [encode_key(schema, key) for key in keys]
-    assert [key.partition for key in located] == [partitioning.partition_of_key(key) for key in keys]
+    partitions, encoded = KeyEncoder(schema).locate_all(partitioning, keys)
+    assert encoded == [encode_key(schema, key) for key in keys]
+    assert partitions == [partitioning.partition_of_key(key) for key in keys]
 
 
 def test_an_older_time_and_what_does_not_fit() -> None:

@@ -13,7 +13,7 @@ from stelae.host.replica_state import ReplicaState
 from stelae.protocol.codec import decode
 from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.rows.keys import encode_key
-from stelae.server.tserver.lookups import Lookups
+from stelae.server.tserver.lookups import LOOP_US, Lookups
 from stelae.spi.errors import NotLeader, StorageError, TooOld, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.schema import Schema
@@ -34,7 +34,13 @@ class Node:
     def __init__(self) -> None:
         self.deferred: deque[Callable[[], None]] = deque()
         self.works: list[tuple[str, Callable[[], Any], Callable[[Any], None]]] = []
-        self.turns: Any = SimpleNamespace(defer=self.deferred.append)
+        self.now_us = 0
+        self.later: list[Callable[[], None]] = []
+        self.turns: Any = SimpleNamespace(
+            defer=self.deferred.append,
+            now_us=lambda: self.now_us,
+            call_at=lambda when_us, call: self.later.append(call),
+        )
         self.scans: Any = SimpleNamespace(run=lambda *work: self.works.append(work))
         self.time: Any = SimpleNamespace(now=lambda: 1 << 60)
         self.config: Any = SimpleNamespace(clock=SimpleNamespace(clock_error_ms_max=10))
@@ -43,6 +49,11 @@ class Node:
     def end_turn(self) -> None:
         while self.deferred:
             self.deferred.popleft()()
+
+    def next_turn(self) -> None:
+        later, self.later = self.later, []
+        for call in later:
+            call()
 
     def work(self) -> None:
         works, self.works = self.works, []
@@ -163,6 +174,54 @@ def test_a_request_that_is_given_up_before_its_turn_is_not_read() -> None:
     node.end_turn()
     replica.confirm()
     assert node.works, "the block of the keys 2 and 4 was not read"
+
+
+def of_slow_lookups(monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Replica, Asker]:
+    """A node whose store takes half of the loop's time for each request."""
+    node, replica = Node(), with_rows()
+    store = replica.stored.store
+    inner = store.lookup_inline
+
+    def slow(keys: Sequence[bytes], at: int | None) -> FoundRows:
+        node.now_us += LOOP_US // 2
+        return inner(keys, at)
+
+    monkeypatch.setattr(store, "lookup_inline", slow)
+    return node, replica, Asker(node, replica)
+
+
+def test_lookups_make_room_for_other_work_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, replica, asker = of_slow_lookups(monkeypatch)
+    for key in (-2, -4, 2, -6, -8):
+        asker.ask(key)
+    node.end_turn()
+    replica.confirm()
+    assert asker.rows == [[None], [None], None, None, None] and not node.works
+    asker.ask(-10)
+    node.end_turn()
+    replica.confirm()
+    assert asker.rows[2:] == [None, None, None, None], "a later request must not begin a turn of its own"
+    node.next_turn()
+    assert asker.rows[2:] == [None, [None], None, None] and not node.works
+    node.next_turn()
+    assert asker.rows[2:] == [None, [None], [None], [None]]
+    node.work()
+    assert asker.rows[2] == [(2, "a", 1)] and not node.later
+
+
+def test_lookups_that_wait_for_the_next_turn_are_refused_if_their_replica_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node, replica, asker = of_slow_lookups(monkeypatch)
+    for key in (-2, -4, 2, -6):
+        asker.ask(key)
+    node.end_turn()
+    replica.confirm()
+    asker.given_up.add(2)
+    replica.state = ReplicaState.STOPPING
+    node.next_turn()
+    assert asker.answers[2] is None
+    assert isinstance(asker.answers[3], Unavailable) and not node.works and not node.later
 
 
 def test_a_settled_time_needs_no_message_and_a_later_one_a_majority() -> None:

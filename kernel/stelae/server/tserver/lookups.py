@@ -1,12 +1,13 @@
 """Looks up the rows of keys in the replicas of a node.
 
 The requests for the latest rows of one replica in one turn of the loop share one read index. It is asked for at the end
-of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop. What needs the disk
-goes to the pool for scans, in one piece for all requests that were answered by the same read index. Requests that were
-given up before a thread comes to them are not read."""
+of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop, which turns to other
+work between requests. What needs the disk goes to the pool for scans, in one piece for all requests that were answered
+by the same read index. Requests that were given up before they are looked at are not read."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -21,6 +22,9 @@ from stelae.server.tserver.stopped_replicas import unless_stopped
 from stelae.spi.errors import StelaeError
 from stelae.spi.scan import ScanSpec
 from stelae.spi.store import FoundRows, TabletStore
+
+LOOP_US = 4_000
+"""How long the event loop looks up keys before it turns to other work, and to sending the answers."""
 
 Done: TypeAlias = Callable[[bytes | Exception], None]
 """Gets the encoded ``LookupReply``, or the error."""
@@ -55,6 +59,32 @@ class _Rest(NamedTuple):
     found: FoundRows
 
 
+class _Timed(NamedTuple):
+    """Requests to one replica that have their time."""
+
+    replica: Replica
+    at: int
+    lookups: deque[_Lookup]  #: Those that the loop has not tried yet.
+    rest: list[_Rest]
+
+    def answer_next(self) -> None:
+        """Answer the next request if all its rows are in memory. Else it is one of the rest."""
+        lookup = self.lookups.popleft()
+        if not lookup.is_open():
+            return
+        at = unless_stopped(self.replica, self.at)
+        try:
+            if isinstance(at, StelaeError):
+                raise at
+            found = self.replica.applier.store.lookup_inline(lookup.asked.keys, at)
+            if found.unread:
+                self.rest.append(_Rest(lookup, found))
+            else:
+                lookup.done(encode_found(lookup.asked, found))
+        except Exception as error:
+            lookup.done(error)
+
+
 class Lookups:
     """Looks up keys in the replicas of one node, on its event loop.
 
@@ -65,6 +95,7 @@ class Lookups:
     def __init__(self, node: LookupNode) -> None:
         self._node = node
         self._waiting: dict[Replica, list[_Lookup]] = {}
+        self._timed: deque[_Timed] = deque()
         self._numbers = count()
 
     def look_up(self, replica: Replica, asked: LookupRequest, done: Done, is_open: Callable[[], bool]) -> None:
@@ -86,27 +117,35 @@ class Lookups:
         replica.read_index(partial(self._read, replica, self._waiting.pop(replica)))
 
     def _read(self, replica: Replica, lookups: Sequence[_Lookup], at: int | StelaeError) -> None:
-        """Answer what can be answered at once, and pass the rest to the pool."""
+        """Answer what can be answered on the loop, and pass the rest to the pool."""
         at = unless_stopped(replica, at)
         if isinstance(at, StelaeError):
             for lookup in lookups:
                 lookup.done(at)
             return
-        store = replica.applier.store
-        rest: list[_Rest] = []
-        for lookup in lookups:
-            try:
-                found = store.lookup_inline(lookup.asked.keys, at)
-            except Exception as error:
-                lookup.done(error)
-                continue
-            if found.unread:
-                rest.append(_Rest(lookup, found))
-            else:
-                lookup.done(encode_found(lookup.asked, found))
-        if rest:
-            work = partial(_read_all, store, rest, at)
-            self._node.scans.run(f"lookup/{next(self._numbers)}", work, partial(_deliver, replica, rest))
+        self._timed.append(_Timed(replica, at, deque(lookups), []))
+        if len(self._timed) == 1:
+            self._read_some()
+
+    def _read_some(self) -> None:
+        """Read rows in memory, but not for long: other work of the node waits meanwhile."""
+        turns = self._node.turns
+        end_us = turns.now_us() + LOOP_US
+        while self._timed:
+            if turns.now_us() >= end_us:
+                turns.call_at(end_us, self._read_some)
+                return
+            timed = self._timed[0]
+            timed.answer_next()
+            if not timed.lookups:
+                self._timed.popleft()
+                self._read_rest(timed)
+
+    def _read_rest(self, timed: _Timed) -> None:
+        if timed.rest:
+            work = partial(_read_all, timed.replica.applier.store, timed.rest, timed.at)
+            deliver = partial(_deliver, timed.replica, timed.rest)
+            self._node.scans.run(f"lookup/{next(self._numbers)}", work, deliver)
 
 
 def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes | Exception | None]:

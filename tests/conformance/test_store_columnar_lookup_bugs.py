@@ -1,0 +1,86 @@
+"""Planted bugs in lookups of the columnar store: the checks of the suite that must fail with each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stelae.testing.conformance.store import StoreConformance, StoreHarness
+from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar.point_lookup import PointLookup
+from stelae_store_columnar.sorted_rows import SortedRows
+from tests.conformance.test_store_columnar_bugs import Check, check_without_bugs, no_cache
+
+
+def looks_past_deletions(self: SortedRows, key: Any, last: int, inner: Any = SortedRows.newest_first) -> Any:
+    deleted = self.rows.marks.deleted
+    return (place for place in inner(self, key, last) if deleted is None or not deleted.at(place))
+
+
+def takes_the_newest_version_as_it_is(self: PointLookup, versions: Any, inner: Any = PointLookup._completed) -> Any:
+    return inner(self, versions[:1])
+
+
+def looks_up_whatever_the_time(
+    self: PointLookup, state: Any, at: Any, order: Any, inner: Any = PointLookup.__init__, **named: Any
+) -> None:
+    inner(self, state, None, order, **named)
+
+
+def completes_no_row_from_an_older_source(
+    self: PointLookup, source: Any, key: Any, last: int, position: int, inner: Any = PointLookup._decides
+) -> bool:
+    if position in self._begun:
+        return False
+    return bool(inner(self, source, key, last, position))
+
+
+def forgets_some_keys(row_group: Any, key: Any, inner: Any = point_lookup.may_hold) -> bool:
+    return key % 3 > 0 and bool(inner(row_group, key))
+
+
+BUGS: list[tuple[Any, str, Any, Check]] = [
+    (
+        SortedRows,
+        "newest_first",
+        looks_past_deletions,
+        StoreConformance.test_a_deleted_row_is_not_found_wherever_its_versions_are,
+    ),
+    (
+        PointLookup,
+        "_completed",
+        takes_the_newest_version_as_it_is,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        PointLookup,
+        "_decides",
+        completes_no_row_from_an_older_source,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        PointLookup,
+        "__init__",
+        looks_up_whatever_the_time,
+        StoreConformance.test_each_key_has_its_row_or_none_in_the_order_of_the_keys,
+    ),
+    (
+        point_lookup,
+        "may_hold",
+        forgets_some_keys,
+        StoreConformance.test_many_keys_in_any_order_are_found_among_many_rows,
+    ),
+]
+"""Where, what, its replacement, and the check that must fail."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("owner", "name", "bug", "check"), BUGS, ids=[b[2].__name__ for b in BUGS])
+def test_the_suite_catches_a_planted_bug_of_lookups(
+    owner: Any, name: str, bug: Any, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_without_bugs(ColumnarStore, check)
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises(AssertionError):
+        check(StoreConformance(), StoreHarness(ColumnarStore, no_cache))
