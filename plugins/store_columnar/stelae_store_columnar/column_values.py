@@ -1,7 +1,7 @@
 """Reads the values of one Arrow array as plain values, one at a time or those of several places.
 
-Arrow makes a scalar of each value, which costs as much as the rest of a lookup. Numbers and text are read from the
-buffers of the array instead."""
+Arrow makes a scalar of a single value, which costs as much as the rest of a lookup. So single numbers and texts are
+read from the buffers of the array. Neighbours are made values by Arrow, which is fastest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-_CODES = {
-    pa.int8(): "b",
-    pa.int16(): "h",
-    pa.int32(): "i",
-    pa.int64(): "q",
-    pa.float32(): "f",
-    pa.float64(): "d",
-    pa.date32(): "i",
-    pa.timestamp("us"): "q",
-}
+_CODES = {pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d"}
+_NUMBERS = {pa.date32(): pa.int32(), pa.timestamp("us"): pa.int64()}
+"""The plain values of these types are the numbers in the array."""
+
 _TEXT: dict[Any, Callable[[Any], Any]] = {pa.string(): lambda part: str(part, "utf-8"), pa.binary(): bytes}
+
+_TOGETHER_MIN = 64
+"""From this number of places on, Arrow copies the values of an array to make them plain."""
 
 
 class ColumnValues(ABC):
@@ -42,16 +39,18 @@ def column_values(array: Any) -> ColumnValues:
     """Return the plain values of an array: those of ``RowBatch.to_rows``."""
     if array.null_count == len(array):
         return NoValues()
-    found: ColumnValues
+    if array.type in _NUMBERS:
+        array = array.view(_NUMBERS[array.type])
+    found: _ArrayValues
     if array.type in _CODES:
         found = _Numbers(array, _CODES[array.type])
     elif array.type in _TEXT:
         found = _Text(array, _TEXT[array.type])
     elif array.type == pa.bool_():
-        found = _Bits(array.buffers()[1], array.offset)
+        found = _Bits(array, array.buffers()[1])
     else:
         return _Scalars(array)
-    return _Nullable(found, _Bits(array.buffers()[0], array.offset)) if array.null_count else found
+    return _Nullable(array, found) if array.null_count else found
 
 
 class NoValues(ColumnValues):
@@ -83,12 +82,31 @@ class Defaulted(ColumnValues):
         return self._default if self._schemas.at(place) in self._lacking else self._values.at(place)
 
 
-class _Numbers(ColumnValues):
-    """Numbers, and dates and timestamps as numbers."""
+class _ArrayValues(ColumnValues):
+    """The values of an Arrow array."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def several(self, places: Sequence[int]) -> Sequence[Any]:
+        if isinstance(places, range) and places.step == 1:
+            neighbours: list[Any] = self._array.slice(places.start, len(places)).to_pylist()
+            return neighbours
+        if len(places) < _TOGETHER_MIN:
+            return [*map(self.at, places)]
+        found: list[Any] = self._array.take(pa.array(places, pa.int64())).to_pylist()
+        return found
+
+
+class _Numbers(_ArrayValues):
+    """Numbers."""
 
     __slots__ = ("_numbers",)
 
     def __init__(self, array: Any, code: str) -> None:
+        super().__init__(array)
         whole = memoryview(array.buffers()[1]).cast(code)  # type: ignore[call-overload]
         self._numbers = whole[array.offset : array.offset + len(array)]
 
@@ -96,18 +114,18 @@ class _Numbers(ColumnValues):
         return self._numbers[place]
 
     def several(self, places: Sequence[int]) -> Sequence[Any]:
-        if isinstance(places, range) and places.step == 1:
-            neighbours: list[Any] = self._numbers[places.start : places.stop].tolist()
-            return neighbours
+        if isinstance(places, range):
+            return super().several(places)
         return [*map(self._numbers.__getitem__, places)]
 
 
-class _Text(ColumnValues):
+class _Text(_ArrayValues):
     """Text or bytes. ``convert`` makes a value of its part of the buffer."""
 
     __slots__ = ("_bytes", "_convert", "_ends")
 
     def __init__(self, array: Any, convert: Callable[[Any], Any]) -> None:
+        super().__init__(array)
         _, ends, data = array.buffers()
         self._ends = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
         self._bytes = memoryview(b"" if data is None else data)
@@ -117,51 +135,38 @@ class _Text(ColumnValues):
         ends = self._ends
         return self._convert(self._bytes[ends[place] : ends[place + 1]])
 
-    def several(self, places: Sequence[int]) -> Sequence[Any]:
-        data, ends, convert = self._bytes, self._ends, self._convert
-        return [convert(data[ends[place] : ends[place + 1]]) for place in places]
 
-
-class _Bits(ColumnValues):
-    """The bits of a buffer, from some bit on, as ``bool``."""
+class _Bits(_ArrayValues):
+    """The bits of one buffer of an array, as ``bool``."""
 
     __slots__ = ("_bytes", "_offset")
 
-    def __init__(self, buffer: Any, offset: int) -> None:
-        self._bytes, self._offset = memoryview(buffer), offset
+    def __init__(self, array: Any, buffer: Any) -> None:
+        super().__init__(array)
+        self._bytes, self._offset = memoryview(buffer), array.offset
 
     def at(self, place: int) -> bool:
         bit = self._offset + place
         return self._bytes[bit >> 3] >> (bit & 7) & 1 == 1
 
-    def several(self, places: Sequence[int]) -> list[bool]:
-        data, offset = self._bytes, self._offset
-        return [data[offset + place >> 3] >> (offset + place & 7) & 1 == 1 for place in places]
 
-
-class _Nullable(ColumnValues):
-    """Values of which those whose bit is not set are null. The buffer may have anything in their place."""
+class _Nullable(_ArrayValues):
+    """Values of which some are null. The buffers may have anything in their place."""
 
     __slots__ = ("_valid", "_values")
 
-    def __init__(self, values: ColumnValues, valid: _Bits) -> None:
-        self._values, self._valid = values, valid
+    def __init__(self, array: Any, values: ColumnValues) -> None:
+        super().__init__(array)
+        self._values, self._valid = values, _Bits(array, array.buffers()[0])
 
     def at(self, place: int) -> Any:
         return self._values.at(place) if self._valid.at(place) else None
 
-    def several(self, places: Sequence[int]) -> list[Any]:
-        at = self._values.at
-        return [at(place) if valid else None for place, valid in zip(places, self._valid.several(places), strict=True)]
 
-
-class _Scalars(ColumnValues):
+class _Scalars(_ArrayValues):
     """Values of types for which Arrow makes scalars."""
 
-    __slots__ = ("_array",)
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
+    __slots__ = ()
 
     def at(self, place: int) -> Any:
         return self._array[place].as_py()

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
 from stelae_store_columnar import bloom
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows
+from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
 from stelae_store_columnar.plain_rows import PlainRows, Row
@@ -31,12 +33,26 @@ _Wanted: TypeAlias = tuple[Comparable, int]
 class _Versions:
     """The versions of a key that were looked at and do not decide its row."""
 
-    __slots__ = ("count", "partial")
+    __slots__ = ("_known", "count", "partial")
 
     def __init__(self) -> None:
         self.count = 0  #: The number of all versions, also of those that are later than the time.
         #: The others, newest first, with their places.
         self.partial: list[tuple[PlainRows, int]] = []
+        self._known: CompletedRow | Literal[False] | None = False
+
+    @property
+    def stamp(self) -> int:
+        """The hybrid timestamp of the newest version that counts."""
+        rows, place = self.partial[0]
+        found: int = rows.marks.stamps.at(place)
+        return found
+
+    def known(self, completed: CompletedRows, key: Comparable, until: int) -> CompletedRow | None:
+        """Return the row of the key as of a time at or before ``until``, if it was completed before."""
+        if self._known is False:
+            self._known = completed.get(key, until)
+        return self._known
 
 
 class PointLookup:
@@ -46,17 +62,23 @@ class PointLookup:
         state: the state to read.
         at: hybrid timestamp; ``None``: the newest rows.
         order: of the keys.
+        cache: of the store, for rows of many partial versions.
         inline: whether keys for which a file must be read are left out.
     """
 
-    def __init__(self, state: ColumnarState, at: int | None, order: KeyOrder, *, inline: bool) -> None:
+    def __init__(
+        self, state: ColumnarState, at: int | None, order: KeyOrder, cache: CacheShare, *, inline: bool
+    ) -> None:
         self._schema = state.schema
         self._adapter = state.adapter
         self._columns = state.adapter.plain_columns
         self._sets = state.sets
+        self._given: dict[int, frozenset[int]] = {}
         self._chunks = state.chunks[::-1]
         self._levels = state.levels.sources[::-1]
         self._at = at if at is not None and at < state.stamp else None
+        self._until = state.stamp if self._at is None else self._at
+        self._completed_rows = CompletedRows(cache, state.schema.version)
         self._order = order
         self._inline = inline
         self._rows: list[Row | None] = []
@@ -153,6 +175,7 @@ class PointLookup:
         rows, at = source.rows, self._at
         stamps, deleted, partial = rows.marks
         begun = self._begun.get(position) or _Versions()
+        before: CompletedRow | None = None
         for place in source.newest_first(key, last):
             begun.count += 1
             if self._inline and begun.count > INLINE_KEY_VERSIONS_MAX:
@@ -161,29 +184,55 @@ class PointLookup:
             if at is not None and stamps.at(place) > at:
                 continue
             if deleted is not None and deleted.at(place):
-                self._rows[position] = self._completed(begun.partial)
                 break
+            if begun.partial:
+                known = begun.known(self._completed_rows, key, self._until)
+                if known is not None and stamps.at(place) < known.stamp:
+                    before = known
+                    break
             begun.partial.append((rows, place))
             if partial is None or not partial.at(place):
-                self._rows[position] = self._completed(begun.partial)
                 break
         else:
             self._begun[position] = begun
             return False
         self._begun.pop(position, None)
+        row = self._rows[position] = self._completed(begun.partial, before)
+        if row is not None and len(begun.partial) >= KEPT_FROM:
+            self._completed_rows.put(key, CompletedRow(begun.stamp, row))
         return True
 
-    def _completed(self, newest_first: Sequence[tuple[PlainRows, int]]) -> Row | None:
-        """Return the row of versions. Each takes the columns that it lacks from the versions before it."""
-        values: dict[int, Any] = {}
+    def _completed(
+        self, newest_first: Sequence[tuple[PlainRows, int]], before: CompletedRow | None = None
+    ) -> Row | None:
+        """Return the row of versions. Each takes the columns that it lacks from the versions before it.
+
+        ``before`` is the row of those that are not among them."""
+        if not newest_first:
+            return None
+        values: list[Any] = [None] * len(self._columns)
+        lacking = frozenset(range(len(self._columns)))
         for rows, place in newest_first:
             partial = rows.marks.partial
             number = 0 if partial is None else partial.at(place)
-            given = self._sets.ids(number)
-            for column, own in zip(self._columns, rows.columns(self._adapter), strict=True):
-                if column.id not in values and (not number or column.id in given):
-                    values[column.id] = own.at(place)
-        return tuple([values.get(column.id) for column in self._columns]) if newest_first else None
+            given = self._given_by(number) & lacking if number else lacking
+            columns = rows.columns(self._adapter)
+            for column in given:
+                values[column] = columns[column].at(place)
+            lacking -= given
+        if before is not None:
+            for column in lacking:
+                values[column] = before.row[column]
+        return tuple(values)
+
+    def _given_by(self, number: int) -> frozenset[int]:
+        """Return the positions in the schema of the columns of a set."""
+        found = self._given.get(number)
+        if found is None:
+            ids = self._sets.ids(number)
+            found = frozenset(place for place, column in enumerate(self._columns) if column.id in ids)
+            self._given[number] = found
+        return found
 
 
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:

@@ -10,19 +10,20 @@ import pyarrow as pa
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae_store_columnar.column_values import column_values
 
-_SAMPLE_ROWS = 64
-"""Of keys of bytes, one in this number is kept as a Python value. The others are read when they are compared."""
+_SAMPLES_MAX = 1024
+"""The most keys of bytes that are kept as Python values. The others are read when they are compared."""
 
 
 class SortedKeys:
     """Keys in ascending order; a key may occur several times. Several threads may use it."""
 
-    __slots__ = ("_samples", "_values", "_words", "array")
+    __slots__ = ("_apart", "_samples", "_values", "_words", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
         self._words: memoryview | None = None
         self._samples: list[bytes] | None = None
+        self._apart = -(-len(array) // _SAMPLES_MAX)
         self._values = column_values(array)
         if array.type == pa.int64() and len(array):
             self._words = memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
@@ -47,8 +48,8 @@ class SortedKeys:
         if words is not None:
             position = bisect_right(words, key) - 1
             return position if position >= 0 and words[position] == key else -1
-        start = max(0, bisect_right(self._sampled(), key) - 1) * _SAMPLE_ROWS
-        end = min(start + _SAMPLE_ROWS, len(self.array))
+        start = max(0, bisect_right(self._sampled(), key) - 1) * self._apart
+        end = min(start + self._apart, len(self.array))
         position = bisect_right(range(end), key, start, key=self._values.at) - 1
         return position if position >= 0 and self._values.at(position) == key else -1
 
@@ -77,12 +78,11 @@ class SortedKeys:
             return none
         if self._words is not None:
             return bisect_left(self._words, key)
-        start = max(0, (bisect_left(self._sampled(), key) - 1) * _SAMPLE_ROWS)
-        return bisect_left(range(min(start + _SAMPLE_ROWS, len(self.array))), key, start, key=self._values.at)
+        start = max(0, (bisect_left(self._sampled(), key) - 1) * self._apart)
+        return bisect_left(range(min(start + self._apart, len(self.array))), key, start, key=self._values.at)
 
     def _sampled(self) -> list[bytes]:
         samples = self._samples
         if samples is None:
-            positions = pa.array(range(0, len(self.array), _SAMPLE_ROWS), pa.int64())
-            samples = self._samples = self.array.take(positions).to_pylist()
+            samples = self._samples = [*self._values.several(range(0, len(self.array), self._apart))]
         return samples

@@ -327,7 +327,8 @@ class ColumnarStore(TabletStore):
         return view
 
     def _look_up(self, keys: Sequence[bytes], at: int | None, *, inline: bool) -> FoundRows:
-        lookup = PointLookup(self._state, at, self._order, inline=inline)  # The state first, as in ``_view``.
+        # The state is read before the floor, as in ``_view``.
+        lookup = PointLookup(self._state, at, self._order, self._reader.cache, inline=inline)
         self._refuse_closed()
         if at is not None:
             self._refuse_below_floor(at)

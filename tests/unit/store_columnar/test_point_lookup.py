@@ -116,9 +116,25 @@ def test_a_key_with_many_versions_is_looked_up_by_a_worker() -> None:
     replica.write(upsert(*((n, "a", n) for n in range(10))))
     for turn in range(400):
         replica.write(Op(OpKind.UPDATE, [(5, turn)], (1, 3)))
-    assert replica.store.lookup(keyed(5)).rows == [(5, "a", 399)]
     assert unread(replica, 4, 5, 6) == [1]
+    assert replica.store.lookup(keyed(5)).rows == [(5, "a", 399)]
     assert [*replica.store.lookup_inline(keyed(5), 10).unread] == [0]
+
+
+def test_the_versions_of_a_row_are_read_once() -> None:
+    """Each read of a counter read all of its versions, or gave it to a worker."""
+    replica = StoreHarness(ColumnarStore).replica()
+    replica.write(upsert(*((n, "a", n) for n in range(10))))
+    for turn in range(point_lookup.INLINE_KEY_VERSIONS_MAX + 10):
+        replica.write(Op(OpKind.UPDATE, [(5, turn)], (1, 3)))
+    assert unread(replica, 4, 5, 6) == [1]
+    replica.store.lookup(keyed(5))
+    assert unread(replica, 4, 5, 6) == []
+    for turn in range(point_lookup.INLINE_KEY_VERSIONS_MAX - 10):
+        replica.write(Op(OpKind.UPDATE, [(5, 1000 + turn)], (1, 3)))
+    assert replica.store.lookup_inline(keyed(5)).rows == [(5, "a", 1000 + turn)]
+    replica.write(Op(OpKind.UPDATE, [(5, None)], (1, 2)), Op(OpKind.UPDATE, [(5, -1)], (1, 3)))
+    assert replica.store.lookup_inline(keyed(5)).rows == [(5, None, -1)]
 
 
 def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged() -> None:

@@ -20,6 +20,7 @@ from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_history import compact_all, with_random_entries
 from stelae.testing.conformance.store_model import Op, Row
+from stelae.testing.conformance.store_shapes import changed
 
 KEYS = [encode_key(SCHEMA, (n,)) for n in range(-2, 14)]
 """The keys of random entries, and some that no entry writes."""
@@ -71,6 +72,17 @@ def _decided(inline: FoundRows, wanted: Sequence[Row | None]) -> list[Row | None
     return [None if position in unread else row for position, row in enumerate(wanted)]
 
 
+def _next_of_key_1(row: Row | None, turn: int) -> tuple[Row | None, Op]:
+    """Return the next row with the key 1, and the operation that makes it."""
+    if row is None:
+        return (1, f"n{turn}", 7), Op(OpKind.UPSERT, [(1, f"n{turn}")], (1, 2))  # 7 is the default.
+    if turn % 17 == 16:
+        return None, delete((1,))
+    if turn % 3:
+        return (1, row[1], turn), Op(OpKind.UPDATE, [(1, turn)], (1, 3))
+    return (1, f"t{turn}", row[2]), Op(OpKind.UPDATE, [(1, f"t{turn}")], (1, 2))
+
+
 def by_key(schema: Schema, rows: Sequence[Row]) -> dict[bytes, Row]:
     """Return rows by their encoded key."""
     return dict(zip(encode_keys(schema, RowBatch.from_equal_rows(schema.layout, rows)), rows, strict=True))
@@ -118,6 +130,29 @@ class LookupChecks:
             check_lookups(replica, by_key(SCHEMA, rows), KEYS, None)
             replica.flush()
             replica.compact()
+
+    def test_each_of_many_updates_between_lookups_of_a_row_is_seen(self, harness: StoreHarness) -> None:
+        """An engine may keep what it completed from many versions. Later versions and earlier times must not suffer."""
+        replica = harness.replica()
+        replica.write(upsert((1, "a", 1), (2, "a", 2)))
+        with_history = "history" in harness.engine.capabilities
+        row: Row | None = (1, "a", 1)
+        seen = {10: row}
+        for turn in range(48):
+            row, op = _next_of_key_1(row, turn)
+            again = turn % 9 == 4  # Several entries may have the same timestamp.
+            stamp = max(seen) if again else 10 * (len(replica.log) + 1)
+            replica.write(op, timestamp=stamp)
+            seen[stamp] = row
+            for at in [None, *([*seen][-9::2] if with_history else [])]:
+                expected = [one for one in (seen[max(seen) if at is None else at], (2, "a", 2)) if one is not None]
+                check_lookups(replica, by_key(SCHEMA, expected), KEYS, at)
+            if turn % 13 == 12:
+                replica.flush()
+                replica.compact()
+        wider = changed(SCHEMA, add={"id": 4, "name": "price", "type": "double", "default": 1.5}, rename={})
+        replica.change_schema(wider)
+        check_lookups(replica, by_key(wider, [(*row, 1.5), (2, "a", 2, 1.5)] if row else []), KEYS, None)
 
     def test_nulls_and_extreme_values_are_those_of_a_scan(self, harness: StoreHarness) -> None:
         replica = harness.replica(EVERY_TYPE)
