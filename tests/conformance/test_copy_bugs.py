@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from stelae.spi.copy import Alive, FetchChunk, KeepAlive
-from stelae.spi.copy_plan import Chunk, CopyPlan, CopySnapshot, Fences, Interruption
-from stelae.spi.errors import StelaeError
+from stelae.spi.copy_plan import Chunk, CopyPlan, CopySnapshot, Fences, Interruption, Refused
+from stelae.spi.errors import Corrupt, StelaeError, Unavailable
+from stelae.testing.conformance import copy_threads
 from stelae.testing.conformance.copy import CopyConformance, CopyHarness
-from stelae.testing.conformance.copy_failures import DAMAGES
-from stelae_copy_streaming import StreamingTransport, fetch_planner
+from stelae.testing.conformance.copy_failures import DAMAGES, SINK_ERRORS
+from stelae_copy_streaming import StreamingTransport, copy_run, fetch_planner
 from stelae_copy_streaming.copy_run import CopyRun
 from stelae_copy_streaming.fetch_planner import FetchPlanner, Finish
 from stelae_copy_streaming.fetch_source import FetchSource
@@ -33,6 +34,11 @@ _serve = StreamingSource._serve
 _arrived = FetchedItem.arrived
 _perform = CopyRun._perform
 _fetch = CopyRun._fetch
+_partial, _report = CopyRun._partial, CopyRun._report
+_source_failed = FetchPlanner._source_failed
+_read, _taken, _chunk = StreamingSource._read, StreamingSource._taken, StreamingSource._chunk
+_run, _failed, _refusal_of = StreamingTarget.run, SessionTable.failed, fetch_planner.refusal_of
+FULL, NO_SPACE = SINK_ERRORS[0]
 
 
 def takes_damaged_chunks(chunk: Chunk, asked: Any) -> bool:
@@ -213,6 +219,85 @@ def has_no_target_slots(self: StreamingTarget, tablet_id: Any) -> None:
     self._slots.add(tablet_id)
 
 
+def calls_every_failed_read_damage(self: FetchPlanner, error: StelaeError, now_us: int, request: Any) -> None:
+    if isinstance(StelaeError.by_code.get(str(getattr(error, "remote_code", ""))), type):
+        self._source_damaged("", str(error))
+    else:
+        _source_failed(self, error, now_us, request)
+
+
+def knows_damage_by_its_class(self: FetchPlanner, error: StelaeError, now_us: int, request: Any) -> None:
+    """What would do if errors were not sent over the wire."""
+    if isinstance(error, Corrupt):
+        self._source_damaged(request.item.unit.name, str(error))
+    else:
+        self._source.failed(Unavailable(str(error)), now_us)
+
+
+def reads_under_its_lock(self: StreamingSource, session: OpenSession, *read: Any) -> bytes:
+    with self._lock:
+        return _read(self, session, *read)
+
+
+def takes_under_its_lock(self: StreamingSource, key: Any, take: Callable[[], Any]) -> Any:
+    def locked() -> Any:
+        with self._lock:
+            return take()
+
+    return _taken(self, key, locked)
+
+
+def reads_whole_items(self: StreamingSource, session: OpenSession, item: str, offset: int, wanted: int) -> bytes:
+    return session.content.read(item, 0, session.sizes[item])[offset : offset + wanted]
+
+
+def counts_no_chunk_that_waits(self: FetchPlanner) -> int:
+    return self._source.in_flight
+
+
+def has_a_limit_for_each_copy(self: StreamingTarget, *args: Any, **named: Any) -> Any:
+    self._bucket = TokenBucket(self._bucket.bytes_per_s, self._clock.monotonic_us())
+    return _run(self, *args, **named)
+
+
+def has_a_limit_for_each_session(self: StreamingSource, session: OpenSession, *request: Any) -> Any:
+    made = TokenBucket(self._bucket.bytes_per_s, self._clock.monotonic_us())
+    self._bucket = BUCKETS.setdefault((id(self), session.id), made)
+    return _chunk(self, session, *request)
+
+
+BUCKETS: dict[Any, TokenBucket] = {}
+
+
+def forgets_the_failure_of_an_ended_take(self: SessionTable, key: Any) -> None:
+    if not self._taking[key]:
+        _failed(self, key)
+
+
+def lets_errors_of_the_stage_out(self: CopyRun, have: Mapping[str, str]) -> Any:
+    return self._fetch(have)
+
+
+def calls_a_full_stage_failed(self: CopyRun, why: Interruption, reason: str) -> Any:
+    return _partial(self, Interruption.STAGE_FAILED if why is Interruption.NO_SPACE else why, reason)
+
+
+def begins_at_zero(self: CopyRun, planner: FetchPlanner) -> None:
+    self._bytes_total = sum(unit.size_bytes for unit in self._plan.items if unit.name not in self._have)
+    _report(self, planner)
+
+
+def names_a_fence_as_it_likes(plan: CopyPlan) -> Any:
+    found = _refusal_of(plan)
+    return found and Refused(code="BEHIND", reason=found.reason)
+
+
+def speaks_only_of_itself(self: StreamingSource, session: OpenSession, request: Any) -> Any:
+    """Its chunks have no checksum: its own target does not look at it."""
+    answer = _serve(self, session, request)
+    return Chunk(offset=answer.offset, data=answer.data, crc=0) if isinstance(answer, Chunk) else answer
+
+
 PARTS: list[tuple[Any, str, Any, Any]] = [
     (
         fetch_planner,
@@ -321,8 +406,58 @@ PARTS: list[tuple[Any, str, Any, Any]] = [
     (FetchedItem, "arrived", drops_the_rest_of_a_short_chunk, C.test_a_short_chunk_is_used_and_the_rest_is_asked_for),
     (CopyRun, "_perform", counts_a_chunk_twice, C.test_progress_counts_bytes_up_to_the_total_and_expects_an_end),
     (StreamingTarget, "reserve", has_no_target_slots, C.test_the_slots_of_the_target_are_bounded),
+    (
+        FetchPlanner,
+        "_source_failed",
+        calls_every_failed_read_damage,
+        C.test_a_source_that_fails_to_read_is_not_called_damaged,
+    ),
+    (FetchPlanner, "_source_failed", knows_damage_by_its_class, C.test_a_source_that_cannot_read_its_item_is_damaged),
+    (StreamingSource, "_read", reads_under_its_lock, C.test_while_an_item_is_read_slowly_the_other_methods_go_on),
+    (StreamingSource, "_read", reads_under_its_lock, C.test_while_a_part_is_checked_slowly_the_other_methods_go_on),
+    (StreamingSource, "_taken", takes_under_its_lock, C.test_while_a_snapshot_is_taken_slowly_the_other_methods_go_on),
+    (StreamingSource, "_read", reads_whole_items, C.test_a_request_reads_no_more_of_an_item_than_it_names),
+    (
+        FetchPlanner,
+        "_chunks_waiting",
+        counts_no_chunk_that_waits,
+        C.test_while_one_chunk_is_late_only_so_many_others_are_asked_for,
+    ),
+    (StreamingTarget, "run", has_a_limit_for_each_copy, C.test_the_limit_of_the_target_holds_for_all_copies_together),
+    (
+        StreamingSource,
+        "_chunk",
+        has_a_limit_for_each_session,
+        C.test_the_limit_of_the_source_holds_for_all_sessions_together,
+    ),
+    (
+        SessionTable,
+        "failed",
+        forgets_the_failure_of_an_ended_take,
+        C.test_a_tablet_that_ends_while_its_snapshot_fails_can_be_copied_later,
+    ),
+    (
+        CopyRun,
+        "outcome",
+        lets_errors_of_the_stage_out,
+        partial(C.test_a_stage_that_fails_in_any_call_ends_the_copy, method="finish", error=FULL, why=NO_SPACE),
+    ),
+    (
+        CopyRun,
+        "_partial",
+        calls_a_full_stage_failed,
+        partial(C.test_a_stage_that_fails_in_any_call_ends_the_copy, method="write", error=FULL, why=NO_SPACE),
+    ),
+    (CopyRun, "_report", begins_at_zero, C.test_progress_begins_with_what_earlier_runs_have_stored),
+    (copy_run, "refusal_of", names_a_fence_as_it_likes, C.test_a_source_below_a_fence_is_refused_and_asked_for_nothing),
+    (StreamingSource, "_serve", speaks_only_of_itself, C.test_it_copies_from_and_to_another_transport),
 ]
 """Where, what, its replacement, and the check that must fail."""
+
+
+@pytest.fixture(autouse=True)
+def a_call_that_hangs_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_threads, "HANGS_AFTER_S", 0.2)
 
 
 def _name(check: Any) -> str:

@@ -218,7 +218,12 @@ class CopyNetwork(Protocol):
         """Block until an answer has arrived or the time has passed. Return the answers, each with its ticket.
 
         An answer that is missing for too long is a ``DeadlineExceeded`` or ``Unavailable``. Answers arrive in any
-        order. With nothing asked it returns at the end of the time."""
+        order. With nothing asked it returns at the end of the time.
+
+        An error that the source raised arrives with its class if that is a ``CallerError``, ``RetryableError`` or
+        ``PeerError``. Any other, such as ``Corrupt``, arrives as a ``PeerError`` whose ``remote_code`` is its code:
+        ``"CORRUPT"`` says that the bytes are damaged, and another code of a ``StorageError`` says nothing about
+        them."""
 
 
 class CopyControl(Protocol):

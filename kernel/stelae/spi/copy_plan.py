@@ -117,7 +117,10 @@ class Partial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceDamaged(msgspec.Struct, frozen=True, kw_only=True):
-    """A source serves bytes that do not have their digest, or cannot read them. It must not be used again."""
+    """A source serves bytes that do not have their digest, or finds them damaged itself. It must not be used again.
+
+    A source whose disk failed to read is not damaged: the outcome is ``Refused`` if nothing was fetched, otherwise
+    ``SOURCE_LOST``."""
 
     source: NodeId
     item: str
@@ -125,7 +128,7 @@ class SourceDamaged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The source may not be used for this copy. Nothing was fetched."""
+    """The source may not be used for this copy, or cannot serve it. Nothing was fetched."""
 
     code: str  #: ``FENCED``, or the stable code of the error with which the source refused.
     reason: str

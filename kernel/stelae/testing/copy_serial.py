@@ -90,8 +90,7 @@ class SerialSource(CopySource):
         self._clock = clock
         self._ids = (f"{incarnation}.{number}" for number in count())
         self._open: dict[str, _Session] = {}
-        self._taking: set[SessionKey] = set()
-        self._doomed: set[SessionKey] = set()
+        self._taking: dict[SessionKey, bool] = {}  # Whether the session was ended meanwhile.
         self._limit = SpacedBytes(config.serve_bytes_per_s_max)
 
     def begin(self, key: SessionKey, take: Callable[[], CopyContent]) -> CopySession:
@@ -104,13 +103,12 @@ class SerialSource(CopySource):
     def _new(self, key: SessionKey, take: Callable[[], CopyContent]) -> _Session:
         if key in self._taking or len(self._open) + len(self._taking) >= self._config.source_slots:
             raise Overloaded("no slot is free, or this snapshot is being taken")
-        self._taking.add(key)
+        self._taking[key] = False
         try:
             content = take()
         finally:
-            self._taking.remove(key)
-        if key in self._doomed:
-            self._doomed.remove(key)
+            ended = self._taking.pop(key)
+        if ended:
             content.release()
             raise Overloaded("the session was ended while it began")
         session = _Session(next(self._ids), key, content, self._clock.monotonic_us())
@@ -153,7 +151,8 @@ class SerialSource(CopySource):
             self._end(found)
 
     def end_all(self, tablet_id: TabletId | None = None) -> None:
-        self._doomed |= {key for key in self._taking if tablet_id in (None, key.tablet_id)}
+        for key in self._taking:
+            self._taking[key] = self._taking[key] or tablet_id in (None, key.tablet_id)
         for session in list(self._open.values()):
             if tablet_id in (None, session.key.tablet_id):
                 self._end(session)

@@ -22,6 +22,7 @@ from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.services import Buffer
 from stelae.spi.wal import SnapshotUnit
+from stelae.wire.refusals import error_fields, error_of
 
 TABLET = TabletId("t1")
 TARGET = NodeId("f" * 32)
@@ -67,13 +68,14 @@ class MemoryContent:
     """A ``CopyContent`` in memory.
 
     ``bytes_of`` may be changed after the snapshot was described: the source is then damaged. ``on_read`` is called
-    before each read, and may raise."""
+    before each read, and may raise. ``read_bytes`` is the number of bytes that were asked for."""
 
     def __init__(self, items: Mapping[str, bytes], snapshot: CopySnapshot | None = None) -> None:
         self.bytes_of = dict(items)
         self._snapshot = snapshot or snapshot_of(items)
         self.on_read: Callable[[str], None] = lambda item: None
         self.released = 0
+        self.read_bytes = 0
 
     @property
     def snapshot(self) -> CopySnapshot:
@@ -82,6 +84,7 @@ class MemoryContent:
     def read(self, item: str, offset: int, size_bytes: int) -> bytes:
         assert not self.released, "a released snapshot was read"
         self.on_read(item)
+        self.read_bytes += size_bytes
         return self.bytes_of[item][offset : offset + size_bytes]
 
     def release(self) -> None:
@@ -157,14 +160,14 @@ class MemoryControl:
 class CopyFaults:
     """The faults of the network. Each is asked with the node of the source and the request."""
 
-    damage: Callable[[NodeId, SourceRequest, Chunk], Chunk] = lambda node, request, chunk: chunk
+    damage: Callable[[NodeId, SourceRequest, Chunk], SourceAnswer] = lambda node, request, chunk: chunk
     lost: Callable[[NodeId, SourceRequest], bool] = lambda node, request: False
     delay_us: Callable[[NodeId, SourceRequest], int] = lambda node, request: 0
     gone: set[NodeId] = field(default_factory=set)  #: Nodes that do not answer: their connection is lost.
 
 
 class WorldNetwork:
-    """A ``CopyNetwork``. It notes what was asked, and lets the time pass."""
+    """A ``CopyNetwork``. It notes what was asked, and lets the time pass. Errors arrive as they do over the wire."""
 
     def __init__(self, world: CopyWorld) -> None:
         self._world = world
@@ -213,7 +216,7 @@ class WorldNetwork:
         try:
             answer = self._world.sources[source].answer(TARGET, request)
         except StelaeError as error:
-            return error
+            return error_of(error_fields(error))
         return self._world.faults.damage(source, request, answer) if isinstance(answer, Chunk) else answer
 
 

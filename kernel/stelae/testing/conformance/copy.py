@@ -15,16 +15,20 @@ from __future__ import annotations
 import pytest
 
 from stelae.testing.conformance.copy_control import ControlChecks
+from stelae.testing.conformance.copy_costs import CopyCostChecks
 from stelae.testing.conformance.copy_failures import CopyFailureChecks
 from stelae.testing.conformance.copy_fetching import FetchChecks
 from stelae.testing.conformance.copy_harness import CopyHarness
 from stelae.testing.conformance.copy_histories import CopyHistoryChecks
 from stelae.testing.conformance.copy_sessions import SessionChecks
+from stelae.testing.conformance.copy_threads import CopyThreadChecks
 
 __all__ = ["CopyConformance", "CopyHarness"]
 
 
-class CopyConformance(SessionChecks, FetchChecks, CopyFailureChecks, ControlChecks, CopyHistoryChecks):
+class CopyConformance(
+    SessionChecks, CopyThreadChecks, FetchChecks, CopyFailureChecks, ControlChecks, CopyCostChecks, CopyHistoryChecks
+):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stelae.spi.copy_plan import Complete, Interruption, Partial
-from stelae.spi.errors import Overloaded
+from stelae.spi.errors import Overloaded, Unsupported
 from stelae.spi.ids import TabletId
 from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of, three_items
 from stelae.testing.copy_world import MemoryContent, MemorySink
@@ -34,6 +34,8 @@ class ControlChecks:
     def test_a_limit_of_the_target_that_changes_in_the_middle_holds_at_once(self, harness: CopyHarness) -> None:
         world = harness.world(fetch_bytes_per_s_max=100)
         if world.target.bytes_per_s_max() is None:
+            with pytest.raises(Unsupported):
+                world.target.set_bytes_per_s_max(100)
             pytest.skip("the transport has no limit that can be changed: all copies to a node run as the disk allows")
         _, offer = harness.offer(world, MemoryContent({"rows/a": data_of(100 * CHUNK_BYTES)}))
         began_us, changes = world.clock.now_us, iter((20_000, 0))
@@ -52,6 +54,8 @@ class ControlChecks:
         world = harness.world()
         source, offer = harness.offer(world, MemoryContent({"rows/a": data_of(50 * CHUNK_BYTES)}))
         if source.bytes_per_s_max() is None:
+            with pytest.raises(Unsupported):
+                source.set_bytes_per_s_max(100)
             pytest.skip("the transport has no limit that can be changed: copies from a node run as the disk allows")
         assert source.bytes_per_s_max() == 0
         source.set_bytes_per_s_max(100_000)
@@ -137,6 +141,16 @@ class ControlChecks:
         left_ms = (total - half.bytes_done) / 20
         assert half.eta_ms is not None
         assert left_ms / 2 <= half.eta_ms <= left_ms * 2
+
+    def test_progress_begins_with_what_earlier_runs_have_stored(self, harness: CopyHarness) -> None:
+        world, items = harness.world(), three_items()
+        _, offer = harness.offer(world, MemoryContent(items))
+        sink = MemorySink(offer.snapshot.items)
+        sink.durable["rows/a"] = items["rows/a"]
+        world.run(world.plan(offer), sink)
+        first, last = world.control.reports[0], world.control.reports[-1]
+        assert (first.bytes_done, first.bytes_fetched) == (len(items["rows/a"]), 0)
+        assert last.bytes_done == last.bytes_total == sum(map(len, items.values()))
 
     def test_the_slots_of_the_target_are_bounded(self, harness: CopyHarness) -> None:
         target = harness.world(target_slots=2).target

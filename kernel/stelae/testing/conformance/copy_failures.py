@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 from crc32c import crc32c
 
-from stelae.spi.copy import FetchChunk, SourceRequest
+from stelae.spi.copy import Alive, FetchChunk, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import Chunk, Complete, Interruption, Partial, Refused, SourceDamaged
-from stelae.spi.errors import CallerError, Corrupt, StorageError
+from stelae.spi.errors import CallerError, Corrupt, Full, StorageError, SyncFailed
 from stelae.spi.ids import NodeId
 from stelae.spi.services import Buffer
+from stelae.spi.wal import SnapshotUnit
 from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, LEADER, CopyHarness, data_of, three_items
 from stelae.testing.copy_world import CopyWorld, MemoryContent, MemorySink, flipped
 
@@ -21,12 +22,18 @@ def with_data(chunk: Chunk, data: bytes) -> Chunk:
     return msgspec.structs.replace(chunk, data=data, crc=crc32c(data))
 
 
-DAMAGES: dict[str, Callable[[Chunk], Chunk]] = {
+DAMAGES: dict[str, Callable[[Chunk], SourceAnswer]] = {
     "a flipped bit": flipped,
     "another offset": lambda chunk: msgspec.structs.replace(chunk, offset=chunk.offset + 1),
     "no bytes": lambda chunk: with_data(chunk, b""),
     "more bytes than asked": lambda chunk: with_data(chunk, chunk.data + b"x"),
+    "an answer to another request": lambda chunk: Alive(),
 }
+
+SINK_ERRORS: list[tuple[StorageError, Interruption]] = [
+    (Full("the stage is full"), Interruption.NO_SPACE),
+    (SyncFailed("the disk of the stage is gone"), Interruption.STAGE_FAILED),
+]
 
 
 class CopyFailureChecks:
@@ -34,13 +41,13 @@ class CopyFailureChecks:
 
     @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
     def test_a_chunk_that_arrives_damaged_is_fetched_again_and_only_that_one(
-        self, harness: CopyHarness, damage: Callable[[Chunk], Chunk]
+        self, harness: CopyHarness, damage: Callable[[Chunk], SourceAnswer]
     ) -> None:
         world, items = harness.world(), three_items()
         _, offer = harness.offer(world, MemoryContent(items))
         hit: list[FetchChunk] = []
 
-        def once(_node: NodeId, request: SourceRequest, chunk: Chunk) -> Chunk:
+        def once(_node: NodeId, request: SourceRequest, chunk: Chunk) -> SourceAnswer:
             assert isinstance(request, FetchChunk)
             if hit or request.item != "rows/a" or request.offset != 2 * CHUNK_BYTES:
                 return chunk
@@ -94,6 +101,19 @@ class CopyFailureChecks:
         outcome = world.run(world.plan(offer), MemorySink(offer.snapshot.items))
         assert isinstance(outcome, SourceDamaged)
         assert outcome.source == LEADER
+
+    def test_a_source_that_fails_to_read_is_not_called_damaged(self, harness: CopyHarness) -> None:
+        """A call that failed says nothing about the bytes. A source that is called damaged is never asked again."""
+        world, held = harness.world(), MemoryContent(three_items())
+        _, offer = harness.offer(world, held)
+
+        def fails(item: str) -> None:
+            raise StorageError("input/output error", path="data/t1/a")
+
+        held.on_read = fails
+        outcome = world.run(world.plan(offer), MemorySink(offer.snapshot.items))
+        assert isinstance(outcome, Refused | Partial)
+        assert isinstance(outcome, Refused) or outcome.why is Interruption.SOURCE_LOST
 
     def test_another_source_replaces_a_damaged_one(self, harness: CopyHarness) -> None:
         world, items = harness.world(), three_items()
@@ -202,13 +222,48 @@ class CopyFailureChecks:
         assert resumed == Complete(bytes_fetched=sum(map(len, items.values())) - stored)
         assert sink.durable == items
 
-    def test_a_stage_that_fails_ends_the_copy(self, harness: CopyHarness) -> None:
-        class FailingSink(MemorySink):
-            def write(self, item: str, offset: int, data: Buffer) -> None:
-                raise StorageError("the disk is gone", path="copying/t1")
-
-        world = harness.world()
-        _, offer = harness.offer(world, MemoryContent(three_items()))
-        outcome = world.run(world.plan(offer), FailingSink(offer.snapshot.items))
+    @pytest.mark.parametrize(("error", "why"), SINK_ERRORS, ids=["full", "failed"])
+    @pytest.mark.parametrize("method", ["checksum", "write", "finish", "discard"])
+    def test_a_stage_that_fails_in_any_call_ends_the_copy(
+        self, harness: CopyHarness, method: str, error: StorageError, why: Interruption
+    ) -> None:
+        """An earlier run has stored a right part of one item and a wrong part of another, so each method is called."""
+        world, items = harness.world(), three_items()
+        _, offer = harness.offer(world, MemoryContent(items))
+        sink = _FailingSink(offer.snapshot.items, method, error)
+        sink.parts["rows/a"] = bytearray(items["rows/a"][:CHUNK_BYTES])
+        sink.parts["log/21-30"] = bytearray(CHUNK_BYTES)
+        outcome = world.run(world.plan(offer), sink)
         assert isinstance(outcome, Partial)
-        assert outcome.why is Interruption.STAGE_FAILED
+        assert outcome.why is why and outcome.reason
+        assert sink.failed, f"{method} was not called"
+
+
+class _FailingSink(MemorySink):
+    """A stage of which one method raises an error."""
+
+    def __init__(self, items: Sequence[SnapshotUnit], method: str, error: StorageError) -> None:
+        super().__init__(items)
+        self._method, self._error = method, error
+        self.failed = False
+
+    def _called(self, method: str) -> None:
+        if method == self._method:
+            self.failed = True
+            raise self._error
+
+    def checksum(self, item: str) -> int:
+        self._called("checksum")
+        return super().checksum(item)
+
+    def write(self, item: str, offset: int, data: Buffer) -> None:
+        self._called("write")
+        super().write(item, offset, data)
+
+    def finish(self, item: str) -> None:
+        self._called("finish")
+        super().finish(item)
+
+    def discard(self, item: str) -> None:
+        self._called("discard")
+        super().discard(item)

@@ -7,7 +7,8 @@ import pytest
 from stelae.spi.copy import ChecksumPart
 from stelae.spi.copy_plan import Complete, Fences, Refused
 from stelae.spi.ids import ZERO, OpId
-from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, CopyHarness, data_of, three_items
+from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, LEADER, CopyHarness, data_of, three_items
+from stelae.testing.copy_serial import SerialTransport
 from stelae.testing.copy_world import MemoryContent, MemorySink
 
 
@@ -119,11 +120,23 @@ class FetchChecks:
             _, offer = harness.offer(world, MemoryContent(three_items()))
             outcome = world.run(world.plan(offer, fences=fences), MemorySink(offer.snapshot.items))
             assert isinstance(outcome, Refused)
+            assert outcome.code == "FENCED"
             assert not world.network.asked
         world = harness.world()
         _, offer = harness.offer(world, MemoryContent(three_items()))
         reached = Fences(tombstone=OpId(3, 30), config_op_id=OpId(2, 5))
         assert isinstance(world.run(world.plan(offer, fences=reached), MemorySink(offer.snapshot.items)), Complete)
+
+    def test_it_copies_from_and_to_another_transport(self, harness: CopyHarness) -> None:
+        """The transport is chosen node by node, so the nodes of a cluster may have different ones."""
+        other, items = CopyHarness(SerialTransport), three_items()
+        for serving, fetching in ((harness, other), (other, harness)):
+            world = fetching.world()
+            offer = world.offer(LEADER, serving.source(world), MemoryContent(items))
+            sink = MemorySink(offer.snapshot.items)
+            sink.parts["rows/a"] = bytearray(items["rows/a"][:CHUNK_BYTES])
+            assert isinstance(world.run(world.plan(offer), sink), Complete)
+            assert sink.durable == items
 
     def test_durable_items_of_one_source_are_kept_when_the_source_changes(self, harness: CopyHarness) -> None:
         world, items = harness.world(), three_items()

@@ -44,10 +44,15 @@ class _NoService:
 
 
 class CopyHarness:
-    """Makes worlds with the transport under test."""
+    """Makes worlds with the transport under test.
 
-    def __init__(self, transport: type[CopyTransport]) -> None:
+    Args:
+        transport: the transport.
+        chunks_in_memory_max: how many chunks a run may keep in memory with the settings ``DEFAULTS``."""
+
+    def __init__(self, transport: type[CopyTransport], *, chunks_in_memory_max: int = 8) -> None:
         self.transport = transport
+        self.chunks_in_memory_max = chunks_in_memory_max
 
     def config(self, **settings: Any) -> Any:
         """Return the transport's configuration. Override it if the settings have other names (``DEFAULTS``)."""

@@ -222,6 +222,17 @@ class SessionChecks:
         assert not source.sessions()
         source.begin(KEY, content)
 
+    def test_a_tablet_that_ends_while_its_snapshot_fails_can_be_copied_later(self, harness: CopyHarness) -> None:
+        source = harness.source(harness.world(), source_slots=1)
+
+        def take() -> CopyContent:
+            source.end_all()
+            raise Full("no space for the log")
+
+        with pytest.raises(Full):
+            source.begin(KEY, take)
+        assert source.begin(KEY, content).snapshot == content().snapshot
+
     def test_a_snapshot_that_cannot_be_taken_costs_no_slot(self, harness: CopyHarness) -> None:
         source = harness.source(harness.world(), source_slots=1)
 
