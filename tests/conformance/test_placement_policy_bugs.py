@@ -15,11 +15,13 @@ from stelae.spi.members import MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness
+from stelae.testing.conformance.policy_model import has_majority
 from stelae_placement_policy import PlacementPolicy, moves, surplus
 from stelae_placement_policy.ledger import Ledger
 from stelae_placement_policy.member_states import MemberStates
 from stelae_placement_policy.moves import Moves
 from stelae_placement_policy.node_picker import Picker
+from stelae_placement_policy.numbered_snapshot import NumberedTablet
 from stelae_placement_policy.repair import Repair
 from stelae_placement_policy.topology import Topology
 
@@ -48,6 +50,42 @@ class DrawsWhatDiffersBetweenVersions(PlacementPolicy):
         return tuple(plan)
 
 
+class DrawsFromARarerDistribution(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        rng.triangular(0, 1)
+        return super().plan(snapshot, config, rng)
+
+
+class GoesByHashes(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        return tuple(sorted(super().plan(snapshot, config, rng), key=lambda action: hash(action.node_id)))
+
+
+class PromotesBeforeTheCopyHasEnded(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        plan = super().plan(snapshot, config, rng)
+        changed = {action.tablet_id for action in plan}
+        return *plan, *(
+            Action(
+                kind=ActionKind.CHANGE_ROLE,
+                tablet_id=tablet.tablet_id,
+                node_id=replica.node_id,
+                cas=tablet.config_op_id,
+                reason="it has 1 copy",
+                member_type=MemberType.VOTER,
+            )
+            for tablet in snapshot.tablets.values()
+            for replica in tablet.replicas
+            if replica.member_type is MemberType.PRE_VOTER
+            and tablet.tablet_id not in changed
+            and not tablet.change_pending
+            and has_majority(tablet)
+        )
+
+
 class GoesByTheOrderOfTheSnapshot(PlacementPolicy):
     @classmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
@@ -59,6 +97,13 @@ class NeedsANode(PlacementPolicy):
     @classmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
         max(node.free_bytes for node in snapshot.nodes.values())
+        return super().plan(snapshot, config, rng)
+
+
+class NeedsBarredNodesToBeThere(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        assert all(node in snapshot.nodes for tablet in snapshot.tablets.values() for node in tablet.barred)
         return super().plan(snapshot, config, rng)
 
 
@@ -117,6 +162,10 @@ def one_failing_example_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 POLICIES: list[tuple[type[PlacementPolicy], Check]] = [
     (RemembersWhatItPlanned, C.test_earlier_plans_have_no_effect_on_a_plan),
     (DrawsWhatDiffersBetweenVersions, C.test_a_new_tablet_gets_all_its_voters_at_once),
+    (DrawsFromARarerDistribution, C.test_a_new_tablet_gets_all_its_voters_at_once),
+    (GoesByHashes, C.test_a_plan_does_not_depend_on_the_hashes_of_strings),
+    (PromotesBeforeTheCopyHasEnded, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
+    (NeedsBarredNodesToBeThere, C.test_there_is_a_plan_for_every_snapshot),
     (GoesByTheOrderOfTheSnapshot, C.test_equal_snapshots_and_random_sources_give_equal_plans),
     (ForgetsTheFence, C.test_actions_have_a_known_kind_a_fence_and_a_reason),
     (InventsAKind, C.test_actions_have_a_known_kind_a_fence_and_a_reason),
@@ -198,8 +247,42 @@ def evicts_the_newest(topology: Any, ledger: Any, tablet: Any, members: Any, amo
     return max(among, key=list(members).index)
 
 
+def bars_no_node(self: NumberedTablet, view: Any, members: Any, size: int, leader: int, *marks: Any) -> None:
+    inner_tablet(self, view, members, size, leader, [], marks[1])
+
+
+def avoids_no_node(self: NumberedTablet, view: Any, members: Any, size: int, leader: int, *marks: Any) -> None:
+    inner_tablet(self, view, members, size, leader, marks[0], [])
+
+
+def bars_what_it_should_avoid(self: NumberedTablet, view: Any, members: Any, size: int, leader: int, *m: Any) -> None:
+    inner_tablet(self, view, members, size, leader, [*m[0], *m[1]], [])
+
+
+def waits_for_no_copy(self: MemberStates, replica: Any, number: int, health: Any) -> None:
+    inner_take(self, msgspec.structs.replace(replica, copying=False), number, health)
+
+
+def waits_for_copies_that_stall(self: MemberStates, replica: Any, number: int, health: Any) -> None:
+    inner_take(self, msgspec.structs.replace(replica, copying=not replica.healthy), number, health)
+
+
+def ignores_what_operators_added(self: MemberStates, replica: Any, number: int, health: Any) -> None:
+    inner_take(self, msgspec.structs.replace(replica, pinned=False), number, health)
+
+
+def keeps_pinned_members_and_lost_ones(self: Repair, states: MemberStates) -> list[list[int]]:
+    return [] if states.pinned else inner_evictable(self, states)
+
+
+def evicts_the_rows(self: Repair, states: MemberStates) -> list[list[int]]:
+    with_rows = [node for node in states.steady if node not in states.witnesses]
+    return [with_rows] if states.witnesses else inner_evictable(self, states)
+
+
 inner_init, inner_standing, inner_decide = Topology.__init__, MemberStates.__init__, Repair._decide
 inner_fits, inner_relief = Picker.fits, Ledger.relief
+inner_tablet, inner_take, inner_evictable = NumberedTablet.__init__, MemberStates._take, Repair._evictable
 
 PARTS: list[tuple[Any, str, Any, Check]] = [
     (Topology, "__init__", takes_dead_nodes_too, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
@@ -250,6 +333,40 @@ PARTS: list[tuple[Any, str, Any, Check]] = [
         evicts_the_newest,
         C.test_an_empty_server_gets_its_share_of_replicas,
     ),
+    (NumberedTablet, "__init__", bars_no_node, C.test_a_barred_node_gets_no_replica_even_if_no_other_can),
+    (NumberedTablet, "__init__", bars_no_node, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
+    (
+        NumberedTablet,
+        "__init__",
+        avoids_no_node,
+        C.test_a_node_where_a_copy_has_just_failed_gets_the_next_one_only_if_no_other_can,
+    ),
+    (
+        NumberedTablet,
+        "__init__",
+        bars_what_it_should_avoid,
+        C.test_a_node_where_a_copy_has_just_failed_gets_the_next_one_only_if_no_other_can,
+    ),
+    (MemberStates, "_take", waits_for_no_copy, C.test_a_replica_that_is_being_copied_is_not_replaced_until_it_stalls),
+    (
+        MemberStates,
+        "_take",
+        waits_for_copies_that_stall,
+        C.test_a_replica_that_is_being_copied_is_not_replaced_until_it_stalls,
+    ),
+    (
+        MemberStates,
+        "_take",
+        ignores_what_operators_added,
+        C.test_a_member_that_an_operator_added_is_kept_besides_the_wanted_number,
+    ),
+    (
+        Repair,
+        "_evictable",
+        keeps_pinned_members_and_lost_ones,
+        C.test_a_member_that_an_operator_added_takes_the_place_of_one_that_is_lost,
+    ),
+    (Repair, "_evictable", evicts_the_rows, C.test_voters_with_rows_stay_while_a_witness_lacks_them),
     (Picker, "fits", ignores_members, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
     (Picker, "fits", ignores_disks, C.test_a_full_disk_gets_no_replica),
     (Ledger, "relief", relieves_the_emptiest, C.test_an_empty_server_gets_its_share_of_replicas),

@@ -6,8 +6,19 @@ Ordering and durability
     proposals. The kernel checks each of them again (majority, one change at a time, compare-and-set id) and carries out
     those that are still valid, in the order given. So an action is not durable by itself, and dropping any is safe.
 
-Scope: master. ``plan`` is called on the leading master's event loop. It must return within milliseconds for thousands
-of tablets."""
+What the kernel carries out
+    1. One action for each tablet of a plan: the first one. Further ones are dropped, except ``PLACE``.
+    2. A new tablet gets as many ``PLACE`` actions as its replication factor, all in one plan, or it waits.
+    3. A change needs a leader, no pending change, and a majority of healthy voters before and after it.
+    4. A replica is added only on a ``LIVE`` node that is neither a member nor barred.
+    5. While a member has the log only (``WITNESS``, ``PRE_WITNESS``), a ``VOTER`` is removed only if a majority of the
+       voters that stay is healthy and has the rows.
+
+    Nothing else is checked. It is up to the policy whether a replica fits on a disk, how many copies run at a time, and
+    that a voter is evicted only once its replacement votes. The conformance suite checks the first and the last.
+
+Scope: master. ``plan`` is called on a thread of the leading master, so it may take seconds for a large cluster. Two
+calls may overlap."""
 
 import random
 from abc import abstractmethod
@@ -40,7 +51,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     health: NodeHealth
     location: str = ""  #: ``/dc/rack/host``, or empty.
-    free_bytes: int = 0
+    free_bytes: int = 0  #: What replicas may still take. A replica goes only where all of its bytes fit.
     load_ops_per_s: float = 0.0
 
 
@@ -83,8 +94,8 @@ class PolicySnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class ActionKind(StrEnum):
     """The kinds of changes that a policy may propose."""
 
-    #: Make the node an initial voter of a tablet without replicas. The actions of one tablet follow each other, and the
-    #: first one names the first leader.
+    #: Make the node an initial voter of a tablet without replicas. The first action of a tablet names the node that
+    #: should lead it. The kernel does not follow that yet: a hash of the tablet's id chooses the first leader.
     PLACE = "PLACE"
     ADD = "ADD"  #: Add the node as PRE_VOTER.
     REMOVE = "REMOVE"
@@ -99,7 +110,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     tablet_id: TabletId
     node_id: NodeId
     cas: OpId  #: Compare-and-set: the op id of the committed config on which the action is based.
-    reason: str  #: A sentence that explains the action.
+    reason: str  #: A sentence that explains the action, with the figures from which it follows.
     member_type: MemberType | None = None  #: For ``ADD`` and ``CHANGE_ROLE`` only.
 
 

@@ -17,13 +17,14 @@ import pytest
 from stelae.testing.conformance.policy_balance import BalanceChecks
 from stelae.testing.conformance.policy_convergence import ConvergenceChecks
 from stelae.testing.conformance.policy_harness import PolicyHarness
+from stelae.testing.conformance.policy_marks import MarkChecks
 from stelae.testing.conformance.policy_purity import PurityChecks
 from stelae.testing.conformance.policy_repair import RepairChecks
 
 __all__ = ["PolicyConformance", "PolicyHarness"]
 
 
-class PolicyConformance(PurityChecks, RepairChecks, BalanceChecks, ConvergenceChecks):
+class PolicyConformance(PurityChecks, RepairChecks, MarkChecks, BalanceChecks, ConvergenceChecks):
     """The suite. ``harness`` must be overridden."""
 
     @pytest.fixture

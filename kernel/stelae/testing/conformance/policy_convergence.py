@@ -60,7 +60,9 @@ class ConvergenceChecks:
                 if tablet.change_pending or not has_majority(tablet) or not tablet.replicas:
                     continue
                 found = [r for r in tablet.replicas if r.member_type is MemberType.VOTER and r.healthy]
-                assert len(found) == min(tablet.replication_factor, len(cluster.nodes))
+                extra, usable = sum(r.pinned for r in found), len(cluster.nodes) - len(tablet.barred)
+                wanted = tablet.replication_factor
+                assert min(wanted, usable) <= len(found) <= wanted + extra
                 assert len(tablet.replicas) == len(found) or len(found) < tablet.replication_factor
 
         has_its_voters()

@@ -7,23 +7,10 @@ from typing import Any
 
 from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.testing.conformance.policy_model import ModelCluster
+from stelae.testing.guarded_random import GuardedRandom
 
 ROUNDS_MAX = 120
 """The most rounds until a plan is empty. A model of a few tablets needs far fewer, unless two plans undo each other."""
-
-
-class GuardedRandom(random.Random):
-    """A random source that allows only ``random`` and ``getrandbits``.
-
-    Other draws differ between versions of Python, so that a plan could not be replayed. They raise
-    ``AssertionError``."""
-
-    _FORBIDDEN = ("choice", "choices", "randint", "randrange", "sample", "shuffle", "uniform", "gauss", "betavariate")
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in GuardedRandom._FORBIDDEN:
-            raise AssertionError(f"a policy draws only random() and getrandbits(), not {name}()")
-        return super().__getattribute__(name)
 
 
 class PolicyHarness:
@@ -40,7 +27,7 @@ class PolicyHarness:
 
     def plan(self, snapshot: PolicySnapshot, seed: int = 1) -> tuple[Action, ...]:
         """Return one plan, with a random source of this seed."""
-        actions = self.policy.plan(snapshot, self.config, GuardedRandom(seed))
+        actions = plan_of(self.policy, self.config, snapshot, seed)
         assert isinstance(actions, tuple), f"a plan is a tuple of actions, not {type(actions).__name__}"
         return actions
 
@@ -68,6 +55,11 @@ class PolicyHarness:
             cluster.apply(delivered)
             cluster.pass_round()
         raise AssertionError(f"still changing after {ROUNDS_MAX} rounds: {[a.reason for a in actions[:3]]}")
+
+
+def plan_of(policy: type[MasterPolicy], config: Any, snapshot: PolicySnapshot, seed: int) -> tuple[Action, ...]:
+    """Return the plan of a policy, with a random source of this seed."""
+    return policy.plan(snapshot, config, GuardedRandom(seed))
 
 
 def _stuck(cluster: ModelCluster) -> bool:

@@ -16,6 +16,7 @@ from stelae.spi.policy import Action, ActionKind, NodeHealth, NodeView, PolicySn
 
 GIB = 1 << 30
 _LEARNER_ROLE, _VOTER_ROLE = Role.LEARNER, Role.FOLLOWER
+_WITHOUT_ROWS = (MemberType.WITNESS, MemberType.PRE_WITNESS)
 
 
 def node_name(number: int) -> NodeId:
@@ -110,6 +111,7 @@ class ModelCluster:
             assert action.tablet_id not in changed, f"two changes of one config in a plan: {action}"
             changed.add(action.tablet_id)
             check_safe(before, action)
+            self._check_vote(action)
             _CARRY_OUT[action.kind](self, self.tablets[action.tablet_id], action)
         for tablet_id, node_ids in placed.items():
             self._place(before, tablet_id, node_ids)
@@ -122,6 +124,12 @@ class ModelCluster:
             elif self.nodes[node_id].health is NodeHealth.LIVE and has_majority(self.tablets[tablet_id]):
                 del self.copying[tablet_id, node_id]
                 self._promote(self.tablets[tablet_id], node_id)
+
+    def _check_vote(self, action: Action) -> None:
+        """Refuse a change that would let a member vote before its copy has ended."""
+        copied = (action.tablet_id, action.node_id) not in self.copying
+        votes = action.kind is ActionKind.CHANGE_ROLE and action.member_type in VOTING
+        assert copied or not votes, f"a member would vote before it has the data: {action}"
 
     def _place(self, before: PolicySnapshot, tablet_id: TabletId, node_ids: list[NodeId]) -> None:
         view = before.tablets[tablet_id]
@@ -146,7 +154,7 @@ class ModelCluster:
             successors = [node_id for node_id in others if node_id != action.node_id]
             self._replace(tablet, replicas=_set_leader(tablet, successors[0]))
             return
-        self._reconfigure(tablet, tuple(r for r in tablet.replicas if r is not gone))
+        self._reconfigure(tablet, _without(tablet, gone))
         self.copying.pop((tablet.tablet_id, action.node_id), None)
         self._take_space(action.node_id, -gone.size_bytes)
 
@@ -164,7 +172,9 @@ class ModelCluster:
     def _promote(self, tablet: TabletView, node_id: NodeId) -> None:
         size = max(replica.size_bytes for replica in tablet.replicas)
         replicas = tuple(
-            msgspec.structs.replace(r, member_type=MemberType.VOTER, role=Role.FOLLOWER, size_bytes=size)
+            msgspec.structs.replace(
+                r, member_type=MemberType.VOTER, role=Role.FOLLOWER, size_bytes=size, healthy=True, copying=False
+            )
             if r.node_id == node_id
             else r
             for r in tablet.replicas
@@ -216,6 +226,7 @@ def check_safe(before: PolicySnapshot, action: Action) -> None:
     assert has_majority(tablet), f"no majority can commit the change: {action}"
     if action.kind is ActionKind.ADD:
         assert member is None, f"two replicas of one tablet on one node: {action}"
+        assert action.node_id not in tablet.barred, f"the node is barred for ever: {action}"
         assert action.member_type is MemberType.PRE_VOTER, f"a new member would vote before it has the data: {action}"
         _check_can_take(node, max(replica.size_bytes for replica in tablet.replicas), str(action))
     elif action.kind is ActionKind.TRANSFER:
@@ -233,6 +244,11 @@ def _check_eviction(before: PolicySnapshot, tablet: TabletView, action: Action) 
     healthy = [r for r in rest if r.healthy and not _dead(before, r.node_id)]
     assert len(healthy) >= len(rest) // 2 + 1, f"fewer than a majority of voters would be healthy: {action}"
     assert len(rest) >= tablet.replication_factor, f"evicted before a replacement votes: {action}"
+    evicted = member_of(tablet, action.node_id)
+    lacking = [r for r in tablet.replicas if r.member_type in _WITHOUT_ROWS and r.node_id != action.node_id]
+    if lacking and evicted is not None and evicted.member_type is MemberType.VOTER:
+        whole = [r for r in healthy if r.member_type is MemberType.VOTER]
+        assert len(whole) >= len(rest) // 2 + 1, f"fewer than a majority of voters would have the rows: {action}"
 
 
 def _dead(before: PolicySnapshot, node_id: NodeId) -> bool:
@@ -263,8 +279,20 @@ def leader_of(tablet: TabletView) -> NodeId | None:
     return next((r.node_id for r in tablet.replicas if r.role is Role.LEADER and r.healthy), None)
 
 
-def _set_healthy(tablet: TabletView, node_id: NodeId, healthy: bool) -> tuple[ReplicaView, ...]:
-    return tuple(msgspec.structs.replace(r, healthy=healthy) if r.node_id == node_id else r for r in tablet.replicas)
+def _without(tablet: TabletView, gone: ReplicaView) -> tuple[ReplicaView, ...]:
+    """Return the replicas without one. A voter that goes makes room for one that is pinned."""
+    rest = [replica for replica in tablet.replicas if replica is not gone]
+    freed = next((replica for replica in rest if replica.pinned), None)
+    if freed is not None and gone.member_type in VOTING and not gone.pinned:
+        rest[rest.index(freed)] = msgspec.structs.replace(freed, pinned=False)
+    return tuple(rest)
+
+
+def _set_healthy(tablet: TabletView, node_id: NodeId, answers: bool) -> tuple[ReplicaView, ...]:
+    return tuple(
+        msgspec.structs.replace(r, healthy=answers and not r.copying) if r.node_id == node_id else r
+        for r in tablet.replicas
+    )
 
 
 def _set_leader(tablet: TabletView, node_id: NodeId) -> tuple[ReplicaView, ...]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from hypothesis import given, settings
 
-from stelae.spi.policy import PolicySnapshot
+from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
 from stelae.testing.conformance import policy_strategies
-from stelae.testing.conformance.policy_harness import PolicyHarness
+from stelae.testing.conformance.policy_harness import PolicyHarness, plan_of
 from stelae.testing.conformance.policy_model import ModelCluster, check_form
 from stelae.testing.conformance.policy_strategies import sane_clusters, wild_snapshots
+from stelae.testing.other_process import call_elsewhere
 
 
 def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapshot:
@@ -19,6 +22,11 @@ def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapsh
     nodes = sorted(snapshot.nodes.items(), key=lambda item: (rng.random(), item[0]))
     tablets = sorted(snapshot.tablets.items(), key=lambda item: (rng.random(), item[0]))
     return msgspec.structs.replace(snapshot, nodes=dict(nodes), tablets=dict(tablets))
+
+
+def plans_of(policy: type[MasterPolicy], config: Any, snapshots: Sequence[PolicySnapshot]) -> list[tuple[Action, ...]]:
+    """Return the plan for each snapshot. It is called in another process."""
+    return [plan_of(policy, config, snapshot, seed=5) for snapshot in snapshots]
 
 
 class PurityChecks:
@@ -34,6 +42,20 @@ class PurityChecks:
                 assert harness.plan(in_other_order(snapshot, random.Random(seed)), seed=7) == first
 
         plans_are_equal()
+
+    def test_a_plan_does_not_depend_on_the_hashes_of_strings(self, harness: PolicyHarness) -> None:
+        """A loop over a set of node ids has another order in each process, so its plan could not be replayed."""
+        snapshots: list[PolicySnapshot] = []
+
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def collect(cluster: ModelCluster) -> None:
+            snapshots.append(cluster.snapshot())
+
+        collect()
+        for hash_seed in (1, 2):
+            found = call_elsewhere(plans_of, harness.policy, harness.config, snapshots, hash_seed=hash_seed)
+            assert found == [harness.plan(snapshot, seed=5) for snapshot in snapshots]
 
     def test_a_plan_does_not_change_its_snapshot(self, harness: PolicyHarness) -> None:
         @policy_strategies.EXAMPLES

@@ -18,6 +18,7 @@ NODES_MAX = 9
 TABLETS_MAX = 14
 LOCATIONS = ("", "/a", "/a/r1/h1", "/a/r1/h2", "/a/r2/h3", "/b/r3/h4", "/b/r3/h5", "/b/r4/h6", "/c/r5/h7")
 FREE = (0, GIB // 2, 20 * GIB, 100 * GIB, 100 * GIB, 400 * GIB)
+ODD_TABLETS = (*[""] * 6, "learner", "failed", "pending", "copied", "witness", "pinned", "barred", "avoided")
 HEALTH = (*[NodeHealth.LIVE] * 8, NodeHealth.DEAD, NodeHealth.RETIRING, NodeHealth.MAINTENANCE)
 
 
@@ -51,7 +52,7 @@ def _sane_tablet(draw: st.DrawFn, cluster: ModelCluster, name: str, nodes: int) 
     size = draw(st.sampled_from((0, 1, GIB, GIB, 8 * GIB)))
     on = draw(st.lists(st.integers(1, nodes), unique=True, max_size=min(nodes, 6)))
     cluster.create(name, on, factor=factor, size=size)
-    odd = draw(st.sampled_from(("", "", "", "", "learner", "failed", "pending")))
+    odd = draw(st.sampled_from(ODD_TABLETS))
     if odd == "learner" and len(on) > 1:
         _replace_last(cluster, name, member_type=MemberType.PRE_VOTER, role=Role.LEARNER, size_bytes=0)
         cluster.copying[TabletId(name), node_name(on[-1])] = cluster.copy_rounds
@@ -59,6 +60,17 @@ def _sane_tablet(draw: st.DrawFn, cluster: ModelCluster, name: str, nodes: int) 
         _replace_last(cluster, name, healthy=False)
     elif odd == "pending" and on:
         cluster.change(name, change_pending=True)
+    elif odd in ("copied", "witness") and len(on) > 1:
+        if odd == "copied":
+            _replace_last(cluster, name, size_bytes=0, healthy=False, copying=True)
+        else:
+            _replace_last(cluster, name, size_bytes=0, member_type=MemberType.WITNESS)
+        cluster.copying[TabletId(name), node_name(on[-1])] = cluster.copy_rounds
+    elif odd == "pinned" and len(on) > 1:
+        _replace_last(cluster, name, pinned=True)
+    elif odd in ("barred", "avoided"):
+        others = [node_name(number) for number in range(1, nodes + 1) if number not in on]
+        cluster.change(name, **{odd: tuple(others[:2])})
 
 
 def _replace_last(cluster: ModelCluster, name: str, **fields: object) -> None:
@@ -84,7 +96,10 @@ _WILD_REPLICAS = st.builds(
     role=st.sampled_from(Role),
     healthy=st.booleans(),
     size_bytes=st.sampled_from((-1, 0, 1, 1 << 70)),
+    copying=st.booleans(),
+    pinned=st.booleans(),
 )
+_WILD_NAMES = st.lists(st.integers(1, 8).map(node_name), max_size=4).map(tuple)
 _WILD_TABLETS = st.lists(
     st.builds(
         TabletView,
@@ -93,6 +108,8 @@ _WILD_TABLETS = st.lists(
         config_op_id=st.builds(OpId, st.integers(0, 3), st.integers(0, 1 << 40)),
         replicas=st.lists(_WILD_REPLICAS, max_size=7).map(tuple),
         change_pending=st.booleans(),
+        barred=_WILD_NAMES,
+        avoided=_WILD_NAMES,
     ),
     max_size=6,
 )
