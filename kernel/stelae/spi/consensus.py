@@ -21,6 +21,8 @@ Ordering and durability
     5. ``commit`` never decreases. Entries up to it may be applied, in order. ``committed_config`` only decides how far
        the log may be collected.
     6. New entries from the core have timestamp 0. The executor gives them their timestamps, in log order.
+    7. Each request with a token gets one answer, and no second one: a proposal or a read that is not accepted or ready
+       is rejected. The driver forgets a token with its answer.
 
 Heartbeats
     A leader names in ``beats`` the peers to which it sends heartbeats in its term. The kernel's heartbeat service sends
@@ -199,7 +201,7 @@ class Fatal(msgspec.Struct, frozen=True):
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
     """The effects since the last Ready. For their order see "Ordering and durability" of the module."""
 
-    id: int
+    id: int  #: 1 for the first Ready of a core, then ascending without gaps.
     hard_state: HardState | None = None
     append: LogAppend | None = None
     after_persist: tuple[Outbound, ...] = ()
@@ -331,7 +333,11 @@ class ConsensusEngine(Engine):
         ``commit`` is the highest index that is known to be committed: what the store flushed or the log's commit hint,
         at most ``log.last.index``. ``applied`` is the index that the store has applied, at most ``commit``.
         ``committed_config`` is the config in consensus metadata. The newest config entry in ``log`` overrides it, as
-        long as that entry is not replaced. The core uses only ``random()`` and ``getrandbits()`` of ``rng``."""
+        long as that entry is not replaced. The core uses only ``random()`` and ``getrandbits()`` of ``rng``.
+
+        Raises ``Corrupt``, with what to do next after a semicolon, if the arguments contradict each other: a term of
+        the log above the durable one, a commit index above the log's end, or an applied index above both the commit
+        index and the log's base (``core_restore.refuse_contradictions``)."""
 
     @classmethod
     @abstractmethod
@@ -339,5 +345,7 @@ class ConsensusEngine(Engine):
         cls, *, node_id: NodeId, hard_state: HardState, last: OpId | None, config: Any, now_us: int
     ) -> ConsensusCore:
         """Make the core of a tombstone or of a replica that is being copied. It votes and does nothing else.
+
+        It rejects every request as ``NOT_LEADER``, and has no deadline.
 
         ``last`` is the last op id of the log that the replica had. ``None`` means UNKNOWN: the core never votes."""

@@ -57,8 +57,9 @@ class Persisted(msgspec.Struct, frozen=True, gc=False):
 
 
 class PersistFailed(msgspec.Struct, frozen=True):
-    """Ready ``ready_id`` and all later Readies are not durable and never will be.
+    """The log changes of Ready ``ready_id`` and of all later Readies are not durable and never will be.
 
+    Their hard states are saved all the same, but none of their ``after_persist`` messages is ever sent.
     The core gives up leadership, sends nothing that depends on them, and cuts its view of the log to end at
     ``durable_index``. That index may be below the commit index: entries that a majority committed stay committed, and a
     leader sends them again. The driver delivers this event before any later ``Persisted``."""

@@ -210,7 +210,7 @@ class LocalCore(ConsensusCore):
         self._append([first])
 
     def _on_step_down(self, _event: StepDown) -> None:
-        if self._role is not Role.NON_PARTICIPANT:
+        if self._role is Role.LEADER:
             self._change_role(Role.FOLLOWER, "was asked to step down")
 
     def _on_removed(self, event: Removed) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import pytest
 
+from stelae.testing.conformance.consensus_driver import DriverChecks
 from stelae.testing.conformance.consensus_elections import ElectionChecks
 from stelae.testing.conformance.consensus_failures import ConsensusFailureChecks
 from stelae.testing.conformance.consensus_fixed_members import FixedMembersChecks
@@ -26,6 +27,7 @@ from stelae.testing.conformance.consensus_log import LogChecks
 from stelae.testing.conformance.consensus_member_refusals import MemberRefusalChecks
 from stelae.testing.conformance.consensus_members import MemberChecks
 from stelae.testing.conformance.consensus_recovery import RecoveryChecks
+from stelae.testing.conformance.consensus_restore import RestoreChecks
 from stelae.testing.conformance.consensus_service import ServiceChecks
 from stelae.testing.conformance.consensus_single_voter import SingleVoterChecks
 from stelae.testing.conformance.consensus_transfer import TransferChecks
@@ -45,6 +47,8 @@ class ConsensusConformance(
     WitnessChecks,
     RecoveryChecks,
     ConsensusFailureChecks,
+    DriverChecks,
+    RestoreChecks,
     SingleVoterChecks,
     FixedMembersChecks,
 ):

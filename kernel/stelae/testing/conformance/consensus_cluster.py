@@ -7,7 +7,6 @@ checks the core's own invariants and Raft's safety properties."""
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -39,7 +38,9 @@ from stelae.spi.members import AddServer, Member, MemberChange, MemberType, Tabl
 from stelae.spi.rejections import Rejection
 from stelae.testing.conformance.consensus_disk import ConsensusDisk, effects_of
 from stelae.testing.conformance.consensus_nodes import NO_BEATS, ClusterNode, InFlightMessage, node_name
+from stelae.testing.conformance.consensus_ready_rules import ReadyRules
 from stelae.testing.conformance.consensus_safety import RaftSafety
+from stelae.testing.guarded_random import GuardedRandom
 
 PARTS = 1_000_000
 
@@ -47,12 +48,16 @@ PARTS = 1_000_000
 class ConsensusCluster:
     """A cluster of ``size`` voters of one tablet, numbered from 1. All of them run at first.
 
+    ``range_entries_max`` is how many entries of a range the driver sends at most; ``None``: all of them.
+
     Args:
         engine: the engine under test.
         config: its ``Config``; ``election_timeout_us`` must be its election timeout.
         member_types: member types of further members, numbered after the voters.
         seed: cores draw from it, the node's number and the number of its starts.
     """
+
+    range_entries_max: int | None = None
 
     def __init__(
         self,
@@ -84,7 +89,7 @@ class ConsensusCluster:
         self.handed_over: set[int] = set()
         self._read_floors: dict[int, int] = {}
         self.tokens = 0
-        self.safety = RaftSafety()
+        self.rules, self.safety = ReadyRules(), RaftSafety()
         self.committed, self.leaders = self.safety.committed, self.safety.leaders
         self.initial = _initial([MemberType.VOTER] * size + list(member_types))
         self.nodes = {i: ClusterNode(i, ConsensusDisk(self.initial)) for i in range(1, len(self.initial.members) + 1)}
@@ -107,7 +112,7 @@ class ConsensusCluster:
             applied=disk.base.index,
             committed_config=disk.config,
             config=self.config,
-            rng=random.Random(f"{self.seed}/{number}/{node.restarts}"),
+            rng=GuardedRandom(f"{self.seed}/{number}/{node.restarts}"),
             now_us=self.clock_us(number),
         )
         node.core.validate_state()
@@ -175,10 +180,9 @@ class ConsensusCluster:
         self.safety.observe(node)
 
     def _take(self, node: ClusterNode, ready: Ready) -> None:
-        previous = node.readies[-2].id if len(node.readies) > 1 and ready.id > 1 else 0
-        assert ready.id == previous + 1, "Ready ids ascend without gaps"
+        self.rules.check(node, ready)
         if ready.append is not None:
-            self._append(node, ready)
+            node.append(ready.append)
         waits_for = max((r.id for r in node.pending if r.hard_state is not None), default=0)
         node.pending.append(ready)
         for outbound in ready.at_once:
@@ -206,20 +210,6 @@ class ConsensusCluster:
             node.beats = ready.beats
         if ready.commit is not None:
             self.safety.committed_to(node, ready.commit)
-
-    def _append(self, node: ClusterNode, ready: Ready) -> None:
-        assert ready.append is not None
-        base = node.disk.base.index
-        if ready.append.replace_from is not None:
-            assert base < ready.append.replace_from <= base + len(node.log), (
-                "replaces entries that the log does not hold"
-            )
-            del node.log[ready.append.replace_from - base - 1 :]
-        for entry in ready.append.entries:
-            assert entry.op_id.index == base + len(node.log) + 1, "entries are contiguous"
-            assert not node.log or entry.op_id.term >= node.log[-1].op_id.term
-            stamp = entry.timestamp or entry.op_id.index
-            node.log.append(Entry(entry.op_id, entry.kind, stamp, entry.body))
 
     def persist(self, number: int, *, partly: int | None = None) -> None:
         """Make the oldest Ready durable, send what waited for it, and tell the core.
@@ -296,10 +286,11 @@ class ConsensusCluster:
             return
         entries = tuple(node.log[wanted.prev.index - base : wanted.last.index - base])
         current = entries and entries[-1].op_id == wanted.last and wanted.term == node.status.term
-        if current:
-            self._post(node.number, wanted.to, wanted.message, entries)
-        else:
-            node.running.step([RangeSent(wanted.to, wanted.last, None)])
+        sent = entries[: self.range_entries_max] if current else ()
+        if sent:
+            self._post(node.number, wanted.to, wanted.message, sent)
+        if sent != entries or not sent:
+            node.running.step([RangeSent(wanted.to, wanted.last, sent[-1].op_id if sent else None)])
 
     def _post(self, sender: int, to: NodeId, message: msgspec.Struct, entries: tuple[Entry, ...]) -> None:
         number = int(to, 16)
@@ -451,11 +442,11 @@ class ConsensusCluster:
         """Request a read index from a node; return the token."""
         return self.read_together(number, 1)[0]
 
-    def read_together(self, number: int, count: int) -> list[int]:
+    def read_together(self, number: int, count: int, *, by_lease: bool = True) -> list[int]:
         """Request ``count`` read indexes from a node in one step; return the tokens."""
         tokens = [self._token() for _ in range(count)]
         self._read_floors.update(dict.fromkeys(tokens, max(self.committed, default=0)))
-        self.step(number, *map(ReadRequest, tokens))
+        self.step(number, *(ReadRequest(token, by_lease) for token in tokens))
         return tokens
 
     def transfer(self, number: int, to: int | None) -> int:

@@ -21,6 +21,7 @@ class ConsensusDisk:
     entries: list[Entry] = field(default_factory=list)
     commit_hint: int = 0
     log_only: bool = False  #: The replica has no rows: that of a witness.
+    vote_floor: OpId = ZERO  #: Where the log of an earlier replica of the node ended (``LogView.vote_floor``).
 
     @property
     def last(self) -> OpId:
@@ -44,7 +45,12 @@ class ConsensusDisk:
                 runs.append((entry.op_id.index, entry.op_id.term))
         configs = [decode_config(e) for e in self.entries if e.kind is EntryKind.CONFIG]
         return LogView(
-            base=self.base, last=self.last, term_runs=tuple(runs), configs=tuple(configs), log_only=self.log_only
+            base=self.base,
+            last=self.last,
+            term_runs=tuple(runs),
+            configs=tuple(configs),
+            log_only=self.log_only,
+            vote_floor=self.vote_floor if self.last < self.vote_floor else ZERO,
         )
 
     def copy(self) -> ConsensusDisk:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stelae.spi.consensus import Beats, ConsensusCore, Fatal, Outbound, Ready, Status
+from stelae.spi.consensus import Beats, ConsensusCore, Fatal, LogAppend, Outbound, Ready, Status
 from stelae.spi.ids import NodeId
 from stelae.spi.log import Entry
 from stelae.testing.conformance.consensus_disk import ConsensusDisk
@@ -52,6 +52,18 @@ class ClusterNode:
     readies: list[Ready] = field(default_factory=list)
     fatal: Fatal | None = None
     restarts: int = 0
+
+    def append(self, change: LogAppend) -> None:
+        """Carry out a change of the log. Entries without a timestamp get one."""
+        base = self.disk.base.index
+        if change.replace_from is not None:
+            assert base < change.replace_from <= base + len(self.log), "replaces entries that the log does not hold"
+            del self.log[change.replace_from - base - 1 :]
+        for entry in change.entries:
+            assert entry.op_id.index == base + len(self.log) + 1, "entries are contiguous"
+            assert not self.log or entry.op_id.term >= self.log[-1].op_id.term
+            stamp = entry.timestamp or entry.op_id.index
+            self.log.append(Entry(entry.op_id, entry.kind, stamp, entry.body))
 
     @property
     def running(self) -> ConsensusCore:

@@ -34,6 +34,7 @@ class RaftSafety:
             known = self.committed.setdefault(entry.op_id.index, entry)
             assert known == entry, f"two entries committed at {entry.op_id.index}"
         node.running.step([Applied(commit)])
+        assert node.status.applied >= commit, "the core does not know what is applied"
 
     def recovered(self, epoch: int, index: int) -> None:
         """Note that an operator gives up the committed entries above an index, because no survivor has them.

@@ -103,10 +103,12 @@ class ServiceChecks:
         kinds = {kind: t for t, kind in harness.engine.message_types.items()}
         cluster = harness.led()
         cluster.propose(1, b"a")
-        sent = [o for n in cluster.nodes.values() for r in n.readies for o in (*r.at_once, *r.after_persist)]
+        readies = [ready for node in cluster.nodes.values() for ready in node.readies]
+        outbounds = [o.message for r in readies for o in (*r.at_once, *r.after_persist)]
+        sent = [*outbounds, *(wanted.message for ready in readies for wanted in ready.ranges)]
         assert sent and harness.engine.is_vote_request <= set(harness.engine.message_types)
-        for outbound in sent:
-            message_type = type(outbound.message)
+        for message in sent:
+            message_type = type(message)
             assert message_type in kinds
-            copy = msgspec.msgpack.decode(msgspec.msgpack.encode(outbound.message), type=message_type)
-            assert copy == outbound.message
+            copy = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=message_type)
+            assert copy == message
