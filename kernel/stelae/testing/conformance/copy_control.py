@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from stelae.spi.copy_plan import Complete, Interruption, Partial
-from stelae.spi.errors import Overloaded, Unsupported
+from stelae.spi.errors import Overloaded
 from stelae.spi.ids import TabletId
-from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of, three_items
+from stelae.testing.conformance.copy_harness import (
+    CHUNK_BYTES,
+    CopyHarness,
+    change_limit,
+    data_of,
+    needs_limit,
+    three_items,
+)
 from stelae.testing.copy_world import MemoryContent, MemorySink
 
 
@@ -16,6 +23,7 @@ class ControlChecks:
 
     def test_the_limit_of_the_target_holds(self, harness: CopyHarness) -> None:
         world = harness.world(fetch_bytes_per_s_max=100_000)
+        needs_limit(world.target)
         _, offer = harness.offer(world, MemoryContent({"rows/a": data_of(100 * CHUNK_BYTES)}))
         began_us = world.clock.now_us
         assert isinstance(world.run(world.plan(offer), MemorySink(offer.snapshot.items)), Complete)
@@ -32,18 +40,14 @@ class ControlChecks:
         assert sink.durable == items
 
     def test_a_limit_of_the_target_that_changes_in_the_middle_holds_at_once(self, harness: CopyHarness) -> None:
-        world = harness.world(fetch_bytes_per_s_max=100)
-        if world.target.bytes_per_s_max() is None:
-            with pytest.raises(Unsupported):
-                world.target.set_bytes_per_s_max(100)
-            pytest.skip("the transport has no limit that can be changed: all copies to a node run as the disk allows")
+        world = harness.world()
+        change_limit(world.target, 100)
         _, offer = harness.offer(world, MemoryContent({"rows/a": data_of(100 * CHUNK_BYTES)}))
         began_us, changes = world.clock.now_us, iter((20_000, 0))
 
         def never() -> bool:
             if world.control.admitted_bytes > 3 * CHUNK_BYTES and (rate := next(changes, None)) is not None:
-                world.target.set_bytes_per_s_max(rate)
-                assert world.target.bytes_per_s_max() == rate
+                change_limit(world.target, rate)
             return False
 
         world.control.cancelled_when = never
@@ -53,13 +57,7 @@ class ControlChecks:
     def test_a_limit_of_the_source_that_is_lowered_holds_at_once(self, harness: CopyHarness) -> None:
         world = harness.world()
         source, offer = harness.offer(world, MemoryContent({"rows/a": data_of(50 * CHUNK_BYTES)}))
-        if source.bytes_per_s_max() is None:
-            with pytest.raises(Unsupported):
-                source.set_bytes_per_s_max(100)
-            pytest.skip("the transport has no limit that can be changed: copies from a node run as the disk allows")
-        assert source.bytes_per_s_max() == 0
-        source.set_bytes_per_s_max(100_000)
-        assert source.bytes_per_s_max() == 100_000
+        change_limit(source, 100_000)
         began_us = world.clock.now_us
         assert isinstance(world.run(world.plan(offer), MemorySink(offer.snapshot.items)), Complete)
         seconds = (world.clock.now_us - began_us) / 1e6
@@ -95,6 +93,7 @@ class ControlChecks:
 
     def test_the_session_of_a_copy_that_waits_for_its_turn_is_kept_alive(self, harness: CopyHarness) -> None:
         world, items = harness.world(fetch_bytes_per_s_max=300), {"rows/a": data_of(3 * CHUNK_BYTES)}
+        needs_limit(world.target)
         source, offer = harness.offer(world, MemoryContent(items))
         assert isinstance(world.run(world.plan(offer), MemorySink(offer.snapshot.items)), Complete)
         assert [view.id for view in source.sessions()] == [offer.session], (
@@ -137,6 +136,7 @@ class ControlChecks:
         assert done == sorted(done)
         assert done[-1] == total == reports[-1].bytes_total
         assert reports[-1].bytes_fetched == total - CHUNK_BYTES
+        needs_limit(world.target)
         half = next(report for report in reports if report.bytes_done * 2 >= total)
         left_ms = (total - half.bytes_done) / 20
         assert half.eta_ms is not None

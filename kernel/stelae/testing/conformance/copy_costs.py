@@ -6,7 +6,7 @@ from stelae.spi.copy import ChecksumPart, FetchChunk, SessionKey, SourceRequest
 from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk, Complete
 from stelae.spi.errors import Overloaded
 from stelae.spi.ids import NodeId, TabletId
-from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of
+from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of, needs_limit
 from stelae.testing.copy_world import TABLET, TARGET, MemoryContent, MemorySink
 
 KEYS = [SessionKey(tablet, TARGET, "form") for tablet in (TABLET, TabletId("t2"))]
@@ -58,6 +58,7 @@ class CopyCostChecks:
 
     def test_the_limit_of_the_target_holds_for_all_copies_together(self, harness: CopyHarness) -> None:
         world, copies = harness.world(fetch_bytes_per_s_max=RATE), 40
+        needs_limit(world.target)
         _, offer = harness.offer(world, MemoryContent({"rows/a": data_of(CHUNK_BYTES)}))
         began_us = world.clock.now_us
         for _ in range(copies):
@@ -68,6 +69,7 @@ class CopyCostChecks:
     def test_the_limit_of_the_source_holds_for_all_sessions_together(self, harness: CopyHarness) -> None:
         world = harness.world()
         source = harness.source(world, serve_bytes_per_s_max=RATE)
+        needs_limit(source)
         sessions = [source.begin(key, lambda: MemoryContent({"rows/a": data_of(CHUNK_BYTES)})).id for key in KEYS]
         sent, began_us = 0, world.clock.now_us
         while sent < 40 * CHUNK_BYTES:

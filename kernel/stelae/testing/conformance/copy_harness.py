@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stelae.spi.copy import CopySource, CopyTransport
+import pytest
+
+from stelae.spi.copy import CopySource, CopyTarget, CopyTransport
 from stelae.spi.copy_plan import CopyOffer
+from stelae.spi.errors import Unsupported
 from stelae.spi.ids import NodeId
 from stelae.spi.services import EngineServices, Files, Workers
 from stelae.testing.copy_world import CopyWorld, ManualClock, MemoryContent
@@ -73,6 +76,21 @@ class CopyHarness:
         """Return a new source with a session for a snapshot."""
         source = self.source(world, **settings)
         return source, world.offer(node, source, content)
+
+
+def needs_limit(side: CopySource | CopyTarget) -> None:
+    """Skip the check if this side of the transport has no limit of bytes per second."""
+    if side.bytes_per_s_max() is None:
+        pytest.skip("the transport has no limit of bytes per second: copies run as fast as the disk and network allow")
+
+
+def change_limit(side: CopySource | CopyTarget, bytes_per_s: int) -> None:
+    """Change the limit of this side, and check that it has it. Skip the check if it cannot be changed."""
+    try:
+        side.set_bytes_per_s_max(bytes_per_s)
+    except Unsupported:
+        pytest.skip("the transport has no limit that can be changed while a node runs")
+    assert side.bytes_per_s_max() == bytes_per_s
 
 
 def _services(clock: ManualClock) -> EngineServices:

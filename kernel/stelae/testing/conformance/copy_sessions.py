@@ -20,7 +20,7 @@ from stelae.spi.copy import (
 from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk, CopySessionEnded
 from stelae.spi.errors import CallerError, Corrupt, Full, Overloaded
 from stelae.spi.ids import NodeId, TabletId
-from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of
+from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of, needs_limit
 from stelae.testing.copy_world import TABLET, TARGET, MemoryContent
 
 KEY = SessionKey(TABLET, TARGET, "form")
@@ -272,6 +272,7 @@ class SessionChecks:
     def test_the_limit_of_the_source_holds(self, harness: CopyHarness) -> None:
         world = harness.world()
         source = harness.source(world, serve_bytes_per_s_max=100_000)
+        needs_limit(source)
         session, sent, began_us = source.begin(KEY, content).id, 0, world.clock.now_us
         while sent < 40 * CHUNK_BYTES:
             try:
