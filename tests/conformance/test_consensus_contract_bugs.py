@@ -27,6 +27,7 @@ from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.raft_state import RaftState
+from stelae_consensus_raft.read_lease import ReadLease
 from stelae_consensus_raft.voter_core import VoterCore
 
 DRIFT_PPM = 1_000
@@ -62,6 +63,10 @@ def _gives_up_what_others_have(self: RaftState, durable_index: int) -> None:
 
 def _follows_every_heartbeat(self: Follower, event: LeaderAlive) -> None:
     ON_ALIVE(self, LeaderAlive(event.leader, self._state.term, event.heard_at_us))
+
+
+def _never_ends(self: ReadLease, now_us: int) -> bool:
+    return self._until_us > 0
 
 
 def _answers_every_read_by_its_lease(self: ClientRequests, leadership: Any, event: ReadRequest) -> None:
@@ -108,6 +113,7 @@ PLANTED: list[tuple[type[ConsensusEngine], Any, str, Any, str, dict[str, Any]]] 
         "a_read_that_no_lease_may_answer",
         {},
     ),
+    (RaftEngine, ReadLease, "is_valid", _never_ends, "no_read_of_a_leader_that_was_replaced", {}),
     (LocalEngine, LocalCore, "_on_step_down", _steps_down_from_any_role, "stepping_down_is_ignored", {}),
     (LocalEngine, LocalLog, "persisted", _waits_for_each_ready, "a_ready_is_durable_for_a_core", {}),
     (RaftEngine, RaftEngine, "beat_interval_ms", lambda config: 0, "the_interval_of_heartbeats", {}),

@@ -121,6 +121,23 @@ class DriverChecks:
         cluster.deliver_all()
         assert token in cluster.reads
 
+    def test_no_read_of_a_leader_that_was_replaced_misses_a_later_write(self, harness: ConsensusHarness) -> None:
+        """It does not know of its successor yet. The cluster compares each answer with what was committed before."""
+        cluster = harness.led()
+        for _ in range(4):
+            cluster.read(1)
+            cluster.advance(cluster.timeout_us // 5)
+        cluster.isolate(1)
+        others = (cluster.nodes[2], cluster.nodes[3])
+        for number in range(60):
+            cluster.advance(cluster.timeout_us // 10)
+            leader = next((node for node in others if node.status.serving and node.status.role is Role.LEADER), None)
+            if leader is not None:
+                cluster.propose(leader.number, b"%d" % number)
+                cluster.deliver_all()
+            cluster.read(1)
+        assert max(cluster.committed) > 10, "the others elect no leader"
+
     def test_a_ready_is_durable_for_a_core_once_one_word_says_so(self, harness: ConsensusHarness) -> None:
         """``Persisted`` names the last Ready that is durable: earlier ones are not named again."""
         cluster = harness.led(1)
