@@ -69,7 +69,7 @@ class TombstoneVoter:
         self._network = network
         self._due: deque[_Save] = deque()
         self._saving = False
-        self._stopped = False
+        self.stopped = False  #: It saves and sends nothing any more.
         self._retry: Timer | None = None
 
     @property
@@ -137,7 +137,7 @@ class TombstoneVoter:
         self._hard_states.save(self.tablet_id, save.hard_state, config, self._saved)
 
     def _saved(self, error: StelaeError | None) -> None:
-        if self._stopped:
+        if self.stopped:
             return
         if isinstance(error, VoteRegression | ConfigRegression):
             log.error("tombstone votes no more tablet=%s reason=%s", self.tablet_id, error)
@@ -170,7 +170,7 @@ class TombstoneVoter:
 
     def _stop(self, why: str, error: StelaeError) -> None:
         """Stop for good."""
-        self._stopped, self.failure = True, why
+        self.stopped, self.failure = True, why
         self._fail_merges(error, self._due)
 
     def _fail_merges(self, error: StelaeError, saves: Iterable[_Save]) -> None:

@@ -59,10 +59,7 @@ def _final_metadata(node: Node, loader: TabletLoader, tablet_id: TabletId) -> St
     """Return the consensus metadata once no save of it is in progress. The voter is held."""
     voter = node.peers.voters.get(tablet_id)
     if voter is not None:
-        yield Until(lambda: voter.idle or bool(voter.failure))
-        if voter.failure:
-            loader.fail(tablet_id, f"its last vote may not be durable: {voter.failure}")
-            raise StorageError(f"the replica does not start: {voter.failure}")
+        yield from _last_vote_saved(voter, loader)
     metadata = ConsensusMetadata(node.files, node.layout, tablet_id)
     try:
         record: ConsensusRecord = yield OffLoop(metadata.load)
@@ -70,3 +67,17 @@ def _final_metadata(node: Node, loader: TabletLoader, tablet_id: TabletId) -> St
         loader.fail(tablet_id, f"its consensus metadata cannot be read: {error}; restart the node")
         raise
     return record
+
+
+def _last_vote_saved(voter: TombstoneVoter, loader: TabletLoader) -> Steps[None]:
+    """Wait until the voter has saved what it has promised. It repeats a save that fails; the tablet is offline then.
+
+    Raises ``StorageError`` if the voter has stopped for good."""
+    tablet_id = voter.tablet_id
+    yield Until(lambda: voter.idle or bool(voter.failure))
+    if voter.failure and not voter.stopped:
+        loader.fail(tablet_id, f"{voter.failure}; the replica starts once its vote is saved, which is tried again")
+        yield Until(lambda: voter.idle or voter.stopped)
+    if voter.failure:
+        loader.fail(tablet_id, f"its last vote may not be durable: {voter.failure}; restart the node")
+        raise StorageError(f"the replica does not start: {voter.failure}")
