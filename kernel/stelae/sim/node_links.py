@@ -214,7 +214,7 @@ class KnownNodes:
     def remove_peer(self, node_id: NodeId) -> None:
         """Do nothing."""
 
-    def learn_peer(self, node_id: NodeId) -> bool:
+    def learn_peer(self, node_id: NodeId, address: str = "") -> bool:
         """Do nothing: every node has its link already."""
         return False
 

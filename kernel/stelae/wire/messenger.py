@@ -128,23 +128,23 @@ class Messenger:
         else:
             self._links[node_id] = {lane: self._open_link(lane, address, node_id) for lane in Lane}
 
-    def learn_peer(self, node_id: NodeId) -> bool:
-        """Open links to a node that has connected and said its address in its hello.
+    def learn_peer(self, node_id: NodeId, address: str = "") -> bool:
+        """Open links to a node at an address, or at the one that it has said in its hello when it connected.
 
-        Returns False, and does nothing, if there are links to it already, or its address is not known."""
-        address = "" if self._listener is None else self._listener.address_of(node_id)
-        if node_id in self._links or not address:
-            return False
-        self.add_peer(node_id, address)
-        self._learned.add(node_id)
-        return True
-
-    def keep_peer(self, node_id: NodeId) -> None:
-        """Keep the links to a node until ``remove_peer``, as ``add_peer`` does, at the address that they have."""
-        self._learned.discard(node_id)
+        Returns False if there are links to it already, which change their address if one is given; also if no address
+        is known. Raises as ``add_peer``."""
+        new = node_id not in self._links
+        if new and self._listener is not None:
+            address = address or self._listener.address_of(node_id)
+        if address:
+            learned = new or node_id in self._learned
+            self.add_peer(node_id, address)
+            if learned:
+                self._learned.add(node_id)
+        return new and bool(address)
 
     def forget_peer(self, node_id: NodeId) -> None:
-        """Close the links to a node that ``learn_peer`` opened, unless ``add_peer`` or ``keep_peer`` came since."""
+        """Close the links to a node that ``learn_peer`` opened, unless ``add_peer`` came since."""
         if node_id in self._learned:
             self.remove_peer(node_id)
 

@@ -38,11 +38,11 @@ class Links:
         del self.open[node_id]
         self.kept.discard(node_id)
 
-    def learn_peer(self, node_id: NodeId) -> bool:
-        if node_id in self.open or node_id not in self.said:
-            return False
-        self.open[node_id] = self.said[node_id]
-        return True
+    def learn_peer(self, node_id: NodeId, address: str = "") -> bool:
+        new, address = node_id not in self.open, address or self.said.get(node_id, "")
+        if address:
+            self.open[node_id] = address
+        return new and bool(address)
 
     def forget_peer(self, node_id: NodeId) -> None:
         if node_id not in self.kept:
@@ -121,6 +121,31 @@ def test_a_node_whose_address_is_not_known_gets_no_links(members: MemberLinks, l
     members.heard(C, 100)
     members.close_idle(1000)
     assert not links.open
+
+
+def test_the_source_of_a_copy_is_linked_as_long_as_a_session_may_be_open(members: MemberLinks, links: Links) -> None:
+    """If it never became a member, its links stayed for ever, and were tried again and again after it had stopped."""
+    members.reach(C, "c:2", 1000)
+    assert links.open == {C: "c:2"}
+    members.heard(C, 100)
+    members.close_idle(500)
+    assert C in links.open, "a copy needs it for longer than it was heard"
+    members.reach(C, "", 2000)
+    members.close_idle(2000)
+    assert C in links.open
+    members.close_idle(2001)
+    assert C not in links.open
+
+
+def test_links_that_a_config_or_another_part_keeps_are_not_closed_after_a_copy(
+    members: MemberLinks, links: Links
+) -> None:
+    members.config_changed(RED, config(ME, A))
+    links.add_peer(B, "b:1")
+    for node in (A, B):
+        members.reach(node, f"{node[0]}:2", 1000)
+    members.close_idle(5000)
+    assert links.open == {A: f"{A[0]}:2", B: f"{B[0]}:2"}, "a link that is down may lead to an old address"
 
 
 class Node:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, AskSource
-from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.server.tserver.copy_sources import BEGIN_DEADLINE_MS, CONNECT_US_MAX, MessengerSources
 from stelae.spi.copy import KeepAlive
 from stelae.spi.copy_plan import CopyOffer, CopySessionEnded, CopySnapshot
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.wal import SnapshotUnit
 from stelae.wire.call_retries import Response
+
+BEGIN_US = CONNECT_US_MAX + BEGIN_DEADLINE_MS * 1000
+"""How long the links to a source are kept for its offer."""
 
 TABLET, SOURCE = TabletId("t1"), NodeId("a" * 32)
 SNAPSHOT: Any = SimpleNamespace(spec=CopySnapshot, committed_config=TabletConfig(op_id=OpId(1, 1), members=()))
@@ -57,8 +61,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
         sent = CopyOffer(source=SOURCE, session="run-1", ttl_ms=1, snapshot=snapshot)
         messenger: Any = Messenger()
         messenger.connected = lambda *_lane: object()
-        kept: list[NodeId] = []
-        messenger.keep_peer = kept.append
+        members = MagicMock()
         messenger.call = lambda *_call, **_more: messenger.call_of
         pooled: list[str] = []
 
@@ -68,6 +71,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
 
         node: Any = SimpleNamespace(
             messenger=messenger,
+            peers=SimpleNamespace(members=members),
             config=SimpleNamespace(
                 wire=SimpleNamespace(deadline_ms_max=600_000),
                 store=SimpleNamespace(name="memory", engine=SimpleNamespace(capabilities=frozenset())),
@@ -80,7 +84,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
         MessengerSources(node).begin(Member(node_id=SOURCE, address="a:1"), TABLET, found.append)
         messenger.call_of.set_result(Response(sender=SOURCE, body=[encode(sent)], fields=fields))
         await asyncio.sleep(0)
-        assert kept == [SOURCE], "its links would be closed once it leads no more and is silent"
+        members.reach.assert_called_once_with(SOURCE, "", BEGIN_US)
         assert found == [sent] and pooled == ([f"tablet/{TABLET}"] if off_loop else [])
 
     asyncio.run(story())
@@ -91,9 +95,16 @@ def test_a_keep_alive_is_answered_before_the_next_one_is_due(ttl_ms: int, deadli
     async def story() -> None:
         messenger = Messenger()
         config = SimpleNamespace(wire=SimpleNamespace(deadline_ms_max=600_000))
-        node: Any = SimpleNamespace(messenger=messenger, config=config)
+        members = MagicMock()
+        node: Any = SimpleNamespace(
+            messenger=messenger,
+            config=config,
+            peers=SimpleNamespace(members=members),
+            turns=SimpleNamespace(now_us=lambda: 7),
+        )
         found: list[Any] = []
         MessengerSources(node).keep_alive(offer(ttl_ms), found.append)
+        members.reach.assert_called_once_with(SOURCE, "", 7 + ttl_ms * 1000)
         assert messenger.calls == [(SOURCE, ASK_COPY, AskSource(request=KeepAlive("run-1")), deadline_ms)]
         ended = CopySessionEnded("no such session")
         messenger.call_of.set_exception(ended)

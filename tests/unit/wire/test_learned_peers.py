@@ -18,16 +18,30 @@ def test_links_to_a_node_that_has_connected_are_closed_unless_they_were_asked_fo
         own_address = node.bind("127.0.0.1:0")
         assert not node.learn_peer(NODE), "it has not connected"
         await joined(peer, node, own_address)
-        for keep in (lambda: node.add_peer(NODE, address), lambda: node.keep_peer(NODE)):
-            assert node.learn_peer(NODE) and not node.learn_peer(NODE)
-            assert node.peers == {NODE}
-            node.forget_peer(NODE)
-            assert not node.peers
-            node.learn_peer(NODE)
-            keep()
-            node.forget_peer(NODE)
-            assert node.peers == {NODE}
-            node.remove_peer(NODE)
-            assert not node.peers
+        assert node.learn_peer(NODE) and not node.learn_peer(NODE)
+        assert node.peers == {NODE}
+        node.forget_peer(NODE)
+        assert not node.peers
+        node.learn_peer(NODE)
+        node.add_peer(NODE, address)
+        node.forget_peer(NODE)
+        assert node.peers == {NODE}
+        node.remove_peer(NODE)
+        assert not node.peers
+
+    run(main)
+
+
+def test_links_to_an_address_that_others_say_are_closed_unless_they_were_asked_for() -> None:
+    async def main() -> None:
+        node, _ = messenger(1)
+        assert node.learn_peer(NODE, "127.0.0.1:9")
+        assert not node.learn_peer(NODE, "127.0.0.1:10"), "only its address changes"
+        node.forget_peer(NODE)
+        assert not node.peers
+        node.add_peer(NODE, "127.0.0.1:9")
+        assert not node.learn_peer(NODE, "127.0.0.1:10")
+        node.forget_peer(NODE)
+        assert node.peers == {NODE}
 
     run(main)

@@ -59,19 +59,22 @@ class MessengerSources:
         ``StelaeError``: ``Unavailable`` without a connection, ``PeerError`` if the offer cannot be used, or the error
         of the source."""
         node = self._node
+        until_us = node.turns.now_us() + CONNECT_US_MAX
+        address = "" if node.messenger.connected(source.node_id, Lane.BULK) is not None else source.address
         try:
-            if node.messenger.connected(source.node_id, Lane.BULK) is None:
-                node.messenger.add_peer(source.node_id, source.address)
-            else:  # It may be a leader that is not in a config here yet, and that leads no more before the copy ends.
-                node.messenger.keep_peer(source.node_id)
+            # It may be a leader that is not in a config here yet, and that leads no more before the copy ends.
+            node.peers.members.reach(source.node_id, address, until_us + BEGIN_DEADLINE_MS * 1000)
         except StelaeError as error:
             done(error)
             return
-        until_us = node.turns.now_us() + CONNECT_US_MAX
         self._when_connected(source.node_id, until_us, lambda: self._ask(source, tablet_id, done, as_export=as_export))
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
-        """Restart the time to live of a session. The answer is waited for as long as the next one is not due."""
+        """Restart the time to live of a session, and keep the links to its source as long.
+
+        The answer is waited for as long as the next one is not due."""
+        node = self._node
+        node.peers.members.reach(offer.source, "", node.turns.now_us() + offer.ttl_ms * 1000)
         body = encode(AskSource(request=KeepAlive(offer.session)))
         deadline_ms = _bounded(self._node, min(ASK_DEADLINE_MS, max(offer.ttl_ms // 3, 1)))
         call = self._node.messenger.call(offer.source, ASK_COPY, [body], deadline_ms=deadline_ms, lane=Lane.BULK)

@@ -107,9 +107,6 @@ class NodeMessenger:
     def add_peer(self, node_id: NodeId, address: str) -> None:
         """Do nothing: the simulated network knows every node."""
 
-    def keep_peer(self, node_id: NodeId) -> None:
-        """Do nothing: the simulated network knows every node."""
-
     def connected(self, node_id: NodeId, lane: Lane) -> NodeId | None:
         """Return the node if messages to it may arrive."""
         return node_id if self._link.knows(node_id) else None

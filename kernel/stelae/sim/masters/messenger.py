@@ -139,7 +139,7 @@ class SimMessenger:
         """Allow no more calls to a node."""
         self._peers.discard(node_id)
 
-    def learn_peer(self, node_id: NodeId) -> bool:
+    def learn_peer(self, node_id: NodeId, address: str = "") -> bool:
         """Do nothing: consensus messages between masters go over another network, which knows every node."""
         return False
 
