@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -47,22 +47,30 @@ class AskedNodes(Protocol):
         ...
 
 
+class FollowedTablet:
+    """What the trackers of a tablet share. It ends with the last of them."""
+
+    def __init__(self) -> None:
+        self.place: PlaceOf | None = None
+        self.config = ZERO  #: The op id of the newest config that any node or master has named.
+
+
 class MemberLookup:
     """The lookups of one connection, at most one at a time for each tracker."""
 
     def __init__(self, connection: AskedNodes) -> None:
         self._connection = connection
         self._under_way: dict[LeaderTracker, asyncio.Task[None]] = {}
-        self._places: dict[TabletId, PlaceOf] = {}
+        self._followed: WeakValueDictionary[TabletId, FollowedTablet] = WeakValueDictionary()
         self.trackers: WeakSet[LeaderTracker] = WeakSet()
         """The trackers that somebody uses. Links to their members are kept."""
-        self._configs: dict[TabletId, OpId] = {}  #: The newest config that any node or master has named.
 
     def ask_masters(self, tablet_id: TabletId, place: PlaceOf) -> None:
-        """Ask the masters, too, when no node that the client knows can name a new member of a tablet.
+        """Ask the masters, too, when no node that the client knows can name a new member of a tablet with a tracker.
 
         All of its replicas may have moved to servers that the client has never heard of."""
-        self._places[tablet_id] = place
+        if (followed := self._followed.get(tablet_id)) is not None:
+            followed.place = place
 
     def tracker(self, tablet_id: TabletId, members: Sequence[tuple[NodeId, str]]) -> LeaderTracker:
         """Return a tracker for a tablet with these members, which follows changes of them."""
@@ -71,8 +79,9 @@ class MemberLookup:
 
     def follow(self, tablet_id: TabletId, tracker: LeaderTracker) -> LeaderTracker:
         """Let a tracker follow changes of the members of its tablet, and return it."""
+        followed = self._followed.setdefault(tablet_id, FollowedTablet())
         self.trackers.add(tracker)
-        tracker.on_lost = lambda: self._look_up(tablet_id, tracker)
+        tracker.on_lost = lambda: self._look_up(tablet_id, followed, tracker)
         return tracker
 
     def learn(
@@ -87,13 +96,13 @@ class MemberLookup:
         for task in list(self._under_way.values()):
             task.cancel()
 
-    def _look_up(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+    def _look_up(self, tablet_id: TabletId, followed: FollowedTablet, tracker: LeaderTracker) -> None:
         if tracker not in self._under_way:
-            task = asyncio.get_running_loop().create_task(self._ask_all(tablet_id, tracker))
+            task = asyncio.get_running_loop().create_task(self._ask_all(tablet_id, followed, tracker))
             self._under_way[tracker] = task
             task.add_done_callback(lambda _done: self._under_way.pop(tracker, None))
 
-    async def _ask_all(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+    async def _ask_all(self, tablet_id: TabletId, followed: FollowedTablet, tracker: LeaderTracker) -> None:
         """Give the tracker the newest config that a node has, or else the members by the masters."""
         known = {*tracker.members}
         request, nodes = encode(DescribeRequest(tablet_id)), {*tracker.members, *self._connection.nodes}
@@ -101,20 +110,20 @@ class MemberLookup:
         answers = await asyncio.gather(*calls, return_exceptions=True)
         found = [decode(a.body[0], Description) for a in answers if not isinstance(a, BaseException)]
         newest = max(found, key=lambda one: one.config, default=None)
-        if newest is not None and newest.members and newest.config >= self._configs.get(tablet_id, ZERO):
-            self._configs[tablet_id] = max(newest.config, self._configs.get(tablet_id, ZERO))
+        if newest is not None and newest.members and newest.config >= followed.config:
+            followed.config = newest.config
             self.learn(tracker, newest.members, newest.leader)
-        if known.issuperset(tracker.members) and tablet_id in self._places:
-            await self._ask_masters(tablet_id, tracker)
+        if known.issuperset(tracker.members) and followed.place is not None:
+            await self._ask_masters(followed.place, followed, tracker)
 
-    async def _ask_masters(self, tablet_id: TabletId, tracker: LeaderTracker) -> None:
+    async def _ask_masters(self, place_of: PlaceOf, followed: FollowedTablet, tracker: LeaderTracker) -> None:
         """Give the tracker the members by the masters, unless a node has named a newer config than the masters know."""
         try:
-            place = await self._places[tablet_id]()
+            place = await place_of()
         except StelaeError:
             return  # The tracker calls again.
-        if place is None or place.config < self._configs.get(tablet_id, ZERO):
+        if place is None or place.config < followed.config:
             return
-        self._configs[tablet_id] = place.config
+        followed.config = place.config
         if any(node_id not in tracker.members for node_id, _ in place.members):
             self.learn(tracker, place.members, place.leader)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,5 +178,27 @@ def test_masters_are_not_asked_while_nodes_know_better_and_change_nothing_that_i
         for _ in range(30):
             await asyncio.sleep(0)
         assert list(tracker.members) == [OLD, NEW] and masters.asked == 1
+
+    asyncio.run(run())
+
+
+def test_a_client_keeps_nothing_of_a_tablet_that_it_does_not_use_any_more() -> None:
+    """A client that lived long kept something for each tablet of every table that it had ever opened."""
+
+    async def run() -> None:
+        lookup, places = MemberLookup(Nodes({OLD: ()})), Masters(place(NEW)).table
+        first, second = (lookup.follow(T, LeaderTracker([OLD])) for _ in range(2))
+        lookup.ask_masters(T, partial(places.find, "1", T))
+        kept = weakref.ref(places)
+        del places, first
+        gc.collect()
+        assert kept() is not None, "another tracker needs it"
+        second.failed(OLD)
+        for _ in range(30):
+            await asyncio.sleep(0)
+        assert list(second.members) == [NEW]
+        del second
+        gc.collect()
+        assert kept() is None
 
     asyncio.run(run())
