@@ -16,7 +16,8 @@ from typing import Annotated
 import typer
 
 from stelae import __version__
-from stelae.cli.kit.errors import EXIT_INTERRUPTED, EXIT_OK, report, report_file_error
+from stelae.cli.kit.errors import EXIT_OK, report, report_file_error
+from stelae.cli.kit.interrupt import reported_interrupt
 from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import flushed_output, note
 from stelae.spi.errors import PluginError, StelaeError
@@ -105,15 +106,12 @@ def main() -> None:
     DOCUMENT.begin(asked=False)
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
-        with flushed_output():
+        with reported_interrupt(), flushed_output():
             build_app(command, with_plugins="--version" not in sys.argv)()
     except StelaeError as error:
         sys.exit(report(error))
     except OSError as error:
         sys.exit(report_file_error(error))
-    except KeyboardInterrupt:
-        note("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
 
 
 def _load_plugins(app: typer.Typer, command: str = "") -> list[PluginError]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 
 from stelae.cli import run_cluster
 from stelae.cli.kit.output import print_json
@@ -67,6 +68,32 @@ def test_after_a_document_an_error_prints_no_second_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(run_cluster, "run_status", run_status)
     done = run("cluster", "status", "x", "--json")
     assert (done.returncode, document(done)) == (1, {"ok": False}) and "picture" in done.stderr
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Exit(130)], ids=["Ctrl-C", "a command that ends itself"])
+def test_a_command_that_is_interrupted_prints_its_document(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """It printed nothing, and ``jq`` behind it ended as after a success without a result."""
+
+    def run_status(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr(run_cluster, "run_status", run_status)
+    done = run("cluster", "status", "x", "--json")
+    assert (done.returncode, document(done)) == (130, {"code": "INTERRUPTED", "error": "interrupted"})
+    done = run("cluster", "status", "x")
+    assert (done.returncode, done.stdout) == (130, "")
+
+
+def test_a_command_that_is_interrupted_after_its_document_prints_no_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_status(*_: object, **__: object) -> int:
+        print_json({"ok": False})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_cluster, "run_status", run_status)
+    done = run("cluster", "status", "x", "--json")
+    assert (done.returncode, document(done)) == (130, {"ok": False})
 
 
 def test_text_that_is_not_utf_8_is_escaped() -> None:

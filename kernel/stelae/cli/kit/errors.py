@@ -41,8 +41,7 @@ def report(error: StelaeError) -> int:
     """
     text = f"{error}{_hint(error)}"
     print(f"error: {text}", file=sys.stderr)
-    if DOCUMENT.is_owed:
-        _print_document(error, text)
+    print_owed(error, text)
     return exit_code(error)
 
 
@@ -64,8 +63,11 @@ def report_file_error(error: OSError) -> int:
     return report(StorageError(error.strerror or str(error), path=" -> ".join(names)))
 
 
-def _print_document(error: StelaeError, text: str) -> None:
-    """Print an error as a JSON document. The reader may have closed the pipe, or the disk be full."""
+def print_owed(error: BaseException, text: str) -> None:
+    """Print an error as a JSON document, if the command owes one. The reader may have closed the pipe, or the disk be
+    full."""
+    if not DOCUMENT.is_owed:
+        return
     from stelae.cli.kit.output import drop_output, print_json
 
     try:

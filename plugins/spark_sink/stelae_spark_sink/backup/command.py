@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, DirOption
-from stelae.cli.kit.errors import EXIT_INTERRUPTED, report, report_file_error
-from stelae.cli.kit.output import JsonOption, flushed_output, note
+from stelae.cli.kit.errors import report, report_file_error
+from stelae.cli.kit.interrupt import reported_interrupt
+from stelae.cli.kit.output import JsonOption, flushed_output
 from stelae.cli.kit.progress import ProgressOption
 from stelae.spi.errors import StelaeError
 from stelae.spi.extras import MissingExtra
@@ -199,7 +200,7 @@ def main() -> None:
     except ModuleNotFoundError:
         sys.exit(report(MissingExtra("pyspark", "spark", wanted_by="stelae-spark")))
     try:
-        with flushed_output():
+        with reported_interrupt(), flushed_output():
             app()
     except StelaeError as error:
         sys.exit(report(error))
@@ -207,6 +208,3 @@ def main() -> None:
         sys.exit(report_file_error(error))
     except SPARK_ERRORS as error:
         sys.exit(report(StelaeError(f"a Spark job failed: {first_fact(error)}")))
-    except KeyboardInterrupt:
-        note("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
