@@ -96,7 +96,7 @@ class OfflineNode:
             InstanceFile(files, node._layout).load()
         except NotFormatted as error:
             raise NoNodeHere(node.root, near=config is None) from error
-        lock = lock_directory(files, node._layout, os.getpid())
+        lock = lock_directory(files, node._layout, os.getpid(), offline=True)
         try:
             node.settled = settle(files, node._layout)
             yield node

@@ -226,7 +226,13 @@ def _processes(cluster: ClusterWithMasters, problems: Mapping[str, str]) -> list
         pid = node.running_pid()
         metrics = read_target(str(node.directory / "data")) if pid is not None else None
         identity = {"name": node.name, "node_id": node.node_id, "address": node.address, "role": node.role}
-        problem = problems.get(node.name, "") if pid is not None else ""
+        problem = problems.get(node.name, "") if pid is not None else _data_in_use(node)
         state = DOWN if pid is None else SILENT if problem else OK
         found.append({**identity, "pid": pid, "state": state, "problem": problem, "metrics": metrics})
     return found
+
+
+def _data_in_use(node: NodeProcess) -> str:
+    """Return why a node that does not run cannot start now; empty if it can."""
+    pid = node.offline_pid()
+    return "" if pid is None else f"process {pid}, a command for a stopped node, uses its data; wait for its end"

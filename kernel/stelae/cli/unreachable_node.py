@@ -58,7 +58,7 @@ def read_stopped_master(config_path: str, registry: Registry) -> StoppedMaster:
     config = as_master(read_config(config_path, registry), config_path)
     files, layout = RealFiles(), DirectoryLayout(config.node.directory)
     instance = InstanceFile(files, layout).load()
-    lock = lock_directory(files, layout, os.getpid())
+    lock = lock_directory(files, layout, os.getpid(), offline=True)
     try:
         settle(files, layout)
         try:

@@ -82,8 +82,12 @@ class WrongDirectory(StorageError, code="WRONG_DIRECTORY"):
     """The directory belongs to another cluster, or to another log engine."""
 
 
-def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
-    """Lock the directory against other processes, and return the lock.
+OFFLINE = "offline"
+"""Follows the id of the process in a lock file if the process is no node, but a command for a stopped node."""
+
+
+def lock_directory(files: Files, layout: DirectoryLayout, pid: int, *, offline: bool = False) -> FileLock:
+    """Lock the directory against other processes, and return the lock. ``offline``: the process is no node.
 
     Raises ``NotFormatted`` if the directory does not exist, and ``Locked`` if another process has the lock. The error
     names this process if its id can be read."""
@@ -92,14 +96,15 @@ def lock_directory(files: Files, layout: DirectoryLayout, pid: int) -> FileLock:
     try:
         lock = files.lock(layout.lock)
     except Locked as error:
-        found = files.read_bytes(layout.lock).decode("ascii", "replace").strip()
+        found, _, kind = files.read_bytes(layout.lock).decode("ascii", "replace").strip().partition(" ")
         holder = f"process {found}" if found.isdigit() else "another process"
-        fact = f"in use by {holder}; stop it first, or choose another [node] directory"
+        step = ", a command for a stopped node; wait for its end" if kind == OFFLINE else "; stop it first"
+        fact = f"in use by {holder}{step}, or choose another [node] directory"
         raise Locked(fact, path=layout.root) from error
     # Written in place: a replacement would be another file than the one that is locked.
     with contextlib.closing(files.open(layout.lock, writable=True)) as file:
         file.truncate(0)
-        file.pwritev([f"{pid}\n".encode()], 0)
+        file.pwritev([f"{pid} {OFFLINE}\n".encode() if offline else f"{pid}\n".encode()], 0)
     return lock
 
 

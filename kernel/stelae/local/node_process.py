@@ -26,6 +26,9 @@ LOCK_TRIES = 50
 LOCK_PAUSE_S = 0.02
 """Seconds between two of these tries."""
 
+OFFLINE = "offline"
+"""Follows the process id in the lock of a data directory if the process is a command for a stopped node."""
+
 LOG_TAIL_LINES = 12
 """Number of the last lines of a node's log that errors show."""
 
@@ -162,7 +165,15 @@ class NodeProcess:
 
     def running_pid(self) -> int | None:
         """Return the process id of the node, whichever process has started it; ``None``: it does not run."""
-        return _locking_pid(self._lock_path) or _locking_pid(self.directory / "data" / "lock")
+        return _locking_pid(self._lock_path) or _locking_pid(self._data_lock)
+
+    def offline_pid(self) -> int | None:
+        """Return the process id of a command for a stopped node that uses the data of this one; ``None``: none does."""
+        return _locking_pid(self._data_lock, OFFLINE)
+
+    @property
+    def _data_lock(self) -> Path:
+        return self.directory / "data" / "lock"
 
     def log_tail(self) -> str:
         """Return the last lines of the process's output."""
@@ -225,18 +236,18 @@ def _lock(file: IO[bytes]) -> bool:
     return False
 
 
-def _locking_pid(lock: Path) -> int | None:
-    """Return the process id in a file that a process has locked; ``None``: the file is not locked.
+def _locking_pid(lock: Path, kind: str = "") -> int | None:
+    """Return the process id in a file that a process of a kind has locked; ``None``: the file is not locked by one.
 
     The lock for the question is shared: otherwise two questions at once would each take the other for the process, and
     its id is perhaps that of another program by now."""
     try:
         with lock.open("rb") as file:
-            text = file.read().strip()
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return int(text) if text.isdigit() else None
+            except OSError:  # Read afterwards: before, it may be the id of an earlier process.
+                text, _, found = file.read().decode("ascii", "replace").strip().partition(" ")
+                return int(text) if text.isdigit() and found == kind else None
     except OSError:
         return None
     return None

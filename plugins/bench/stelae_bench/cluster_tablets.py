@@ -46,7 +46,7 @@ def _add(config: NodeConfig, specs: Sequence[TabletSpec]) -> None:
     assert config.tablet is not None, "a local cluster is created with a tablet"
     machine, layout = RealMachine(), DirectoryLayout(config.node.directory)
     services = EngineServices(machine.files, machine.clock, machine.metrics, _InlineBenchWorkers())
-    lock = lock_directory(machine.files, layout, machine.pid)
+    lock = lock_directory(machine.files, layout, machine.pid, offline=True)
     try:
         wal = config.wal.engine.open(layout.wals, config.wal.config, services)
         try:

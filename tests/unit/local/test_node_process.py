@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.instance import lock_directory
 from stelae.local.node_process import NodeExited, NodeProcess, NodeRuns
+from stelae.machine.files import RealFiles
 from stelae.spi.ids import NodeId
 
 NODE = NodeId("a" * 32)
@@ -107,6 +110,19 @@ def test_two_questions_at_once_do_not_take_each_other_for_the_process(
 
     monkeypatch.setattr(fcntl, "flock", ask_meanwhile)
     assert [first.running_pid(), *answers[1:]] == [None, None]
+
+
+def test_a_command_for_a_stopped_node_is_not_taken_for_the_node(tmp_path: Path) -> None:
+    """`stelae cluster down` killed a conversion of the log, and `stelae cluster up` waited for a node that it had not
+    started. A node that was started by hand is one: it has the lock of its data directory, too."""
+    node = NodeProcess("tserver-1", NODE, "127.0.0.1:1", tmp_path)
+    layout = DirectoryLayout(str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    for offline, found in ((True, (None, 4711)), (False, (4711, None)), (True, (None, 4711))):
+        lock = lock_directory(RealFiles(), layout, 4711, offline=offline)
+        assert (node.running_pid(), node.offline_pid()) == found
+        lock.release()
+        assert (node.running_pid(), node.offline_pid()) == (None, None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

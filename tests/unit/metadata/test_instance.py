@@ -110,6 +110,13 @@ def test_a_damaged_instance_file_is_refused_by_name() -> None:
         start(disk)
 
 
+def test_a_process_that_is_kept_out_by_a_command_for_a_stopped_node_is_told_to_wait() -> None:
+    disk = formatted()
+    lock_directory(disk, LAYOUT, 4711, offline=True)
+    with pytest.raises(Locked, match="in use by process 4711, a command for a stopped node; wait for its end"):
+        lock_directory(disk, LAYOUT, 4712)
+
+
 def test_a_second_process_is_kept_out_and_told_by_whom() -> None:
     disk = formatted()
     lock = lock_directory(disk, LAYOUT, 4711)
