@@ -46,7 +46,8 @@ class RealFile:
         return self._checked()
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Read as the contract says. ``StorageError``: the system cannot read."""
+        """Read as the contract says. ``StorageError``: the system cannot read; its offset is that of the first byte
+        that the system did not return."""
         fd, data = self._checked(), b""
         try:
             while more := self._calls.pread(fd, size - len(data), offset + len(data)):
@@ -55,7 +56,7 @@ class RealFile:
                     break
         except OSError as error:
             fact = f"cannot read: {error.strerror}"
-            raise StorageError(fact, path=self.path, offset=offset) from error
+            raise StorageError(fact, path=self.path, offset=offset + len(data)) from error
         return data
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int, *, dsync: bool = False) -> int:

@@ -54,6 +54,24 @@ def test_a_failed_sync_is_a_failed_sync_even_for_want_of_space(
         RealFiles().sync_directory(str(tmp_path))
 
 
+def test_a_read_that_fails_on_the_way_names_the_place_that_the_disk_does_not_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It named the beginning of the read, which may be a segment of a log away from the bad page."""
+    file, real = RealFiles().create(f"{tmp_path}/a"), os.pread
+    file.pwritev([bytes(100)], 0)
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        if offset >= 60:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, min(size, 60 - offset), offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(StorageError, match="a@60") as caught:
+        file.pread(90, 10)
+    assert caught.value.offset == 60
+
+
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
 
