@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import ClassVar, Self
 
 from stelae.spi.errors import BadIdentifier, CallerError, Corrupt, Full, StelaeError, StorageError
@@ -16,9 +16,10 @@ from stelae_shared.lmdb_files.marker import ShutdownState
 from stelae_shared.log_files.directories import make_durable, misplaced
 from stelae_wal_lmdb import reader
 from stelae_wal_lmdb.append import AcceptedAppend, append_all, examine
+from stelae_wal_lmdb.aside import open_aside, write_aside
 from stelae_wal_lmdb.config import LmdbConfig
 from stelae_wal_lmdb.environment import LogEnvironment
-from stelae_wal_lmdb.export import ExportSnapshot, export_view, export_whole, read_export, read_record
+from stelae_wal_lmdb.export import ExportSnapshot, export_view
 from stelae_wal_lmdb.format import HEADER_KEY, NAMESPACE, LogRecord, RecordUse, encode_header, encode_record, key
 from stelae_wal_lmdb.log import EnvironmentLog
 from stelae_wal_lmdb.removal import collect, mark_dropping, purge
@@ -191,19 +192,9 @@ class LmdbWal(WalEngine):
 
         A damaged log is written up to the damage. A log whose record is lost is written without entries."""
         found = self._logs.get(log)
-        if found is None:
-            return
-        files = self._place.files
-        make_durable(files, directory)
-        path = f"{directory}/{log.tablet_id}.{log.generation}.log"
-        if files.exists(f"{path}.new"):
-            files.remove(f"{path}.new")
-        with closing(files.create(f"{path}.new")) as file:
-            export_whole(self._env, found, file)
-            file.sync()
-        files.rename(f"{path}.new", path)
-        files.sync_directory(directory)
-        self.drop(log)
+        if found is not None:
+            write_aside(self._place.files, directory, self._env, found)
+            self.drop(log)
 
     @classmethod
     @contextmanager
@@ -213,13 +204,8 @@ class LmdbWal(WalEngine):
         """Open a log that was set aside; yield its state and its entries, checksums verified.
 
         ``StorageError``: the directory has no such log, or it cannot be read."""
-        path = f"{directory}/{log.tablet_id}.{log.generation}.log"
-        if not services.files.exists(path):
-            raise StorageError(f"there is no log {log} here", path=directory)
-        with closing(services.files.open(path)) as file:
-            record = read_record(file, path)
-            state = LogState(base=record.base, last=record.last, commit_hint=record.commit_hint)
-            yield state, read_export(file, path)
+        with open_aside(services.files, directory, log) as opened:
+            yield opened
 
     def cool(self, log: LogId) -> None:
         """Do nothing: an idle log uses no resources."""
