@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import DiffReader
 from stelae.server.tserver.scan_pages import PAGE_BYTES_MAX, Frames, PageReader
 from stelae.spi.scan import ScanSpec
@@ -62,3 +64,24 @@ def test_pages_of_a_diff_are_bounded(engine: type[TabletStore]) -> None:
     found, rows = sizes(DiffReader(stored(engine), ScanSpec(), 0, AT, 65_536))
     assert rows == 40
     assert max(found) <= PAGE_BYTES_MAX + HEADER_BYTES_MAX
+
+
+def test_a_first_page_on_the_event_loop_that_is_too_large_is_divided_and_no_row_is_lost_or_doubled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store estimates the size of a scan by the average size of its rows. These ten are far larger."""
+    monkeypatch.setattr(scan_pages, "PAGE_BYTES_MAX", 100_000)
+    replica = StoreHarness(ColumnarStore).replica(WIDE)
+    replica.write(insert(*((n, "x" * (30_000 if n < 10 else 1), 0) for n in range(2_000))), timestamp=AT)
+    list(replica.store.scan(ScanSpec(), AT))
+    reader, keys, pages = PageReader(replica.store, ScanSpec(limit=10), AT, 65_536), [], 0
+    frames = reader.next_inline()
+    assert frames is not None
+    while True:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(frames[1]), WIDE.layout.arrow)
+        keys += rows.column("k").to_pylist()
+        pages += 1
+        if not reader.more:
+            break
+        frames = reader.next()
+    assert keys == [*range(10)] and pages > 1
