@@ -147,7 +147,7 @@ class _Bits(_ArrayValues):
 
     def at(self, place: int) -> bool:
         bit = self._offset + place
-        return self._bytes[bit >> 3] >> (bit & 7) & 1 == 1
+        return bool(self._bytes[bit >> 3] >> (bit & 7) & 1)
 
 
 class _Nullable(_ArrayValues):

@@ -23,7 +23,7 @@ class SortedKeys:
         self.array = array
         self._words: memoryview | None = None
         self._samples: list[bytes] | None = None
-        self._apart = -(-len(array) // _SAMPLES_MAX)
+        self._apart = max(1, -(-len(array) // _SAMPLES_MAX))
         self._values = column_values(array)
         if array.type == pa.int64() and len(array):
             self._words = memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]

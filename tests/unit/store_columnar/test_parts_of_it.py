@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import Any
 
@@ -72,7 +73,19 @@ def test_sorted_texts_are_searched_like_a_list(keys: list[bytes], key: bytes) ->
     found = SortedKeys(pa.array(keys, pa.binary()))
     assert found.left(key, -1) == sum(1 for one in keys if one < key)
     assert found.find(key) == (keys.index(key) if key in keys else -1)
+    assert found.last(key) == (bisect_right(keys, key) - 1 if key in keys else -1)
     assert found.left(None, 7) == 7
+
+
+@pytest.mark.parametrize("count", [1, 1023, 1024, 1025, 3000])
+def test_many_sorted_texts_are_searched_like_a_list(count: int) -> None:
+    keys = sorted(b"%d" % (number // 3) for number in range(count))
+    found = SortedKeys(pa.array(keys, pa.binary()))
+    for key in {b"", b"~", *keys[:: max(1, count // 50)], b"10x"}:
+        held = key in keys
+        assert found.left(key, -1) == bisect_left(keys, key)
+        assert found.find(key) == (bisect_left(keys, key) if held else -1)
+        assert found.last(key) == (bisect_right(keys, key) - 1 if held else -1)
 
 
 @given(st.lists(INTS, max_size=200).map(sorted), INTS, st.integers(0, 20))
@@ -80,6 +93,7 @@ def test_sorted_integers_are_searched_like_a_list(keys: list[int], key: int, ski
     found, keys = SortedKeys(pa.array(keys, pa.int64()).slice(skipped)), keys[skipped:]
     assert found.left(key, -1) == sum(1 for one in keys if one < key)
     assert found.find(key) == (keys.index(key) if key in keys else -1)
+    assert found.last(key) == (bisect_right(keys, key) - 1 if key in keys else -1)
 
 
 class Fences:
