@@ -10,6 +10,7 @@ from stelae.testing.conformance.store import StoreConformance, StoreHarness
 from stelae_store_columnar import ColumnarStore, point_lookup
 from stelae_store_columnar.completed_rows import CompletedRows
 from stelae_store_columnar.point_lookup import PointLookup
+from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sorted_rows import SortedRows
 from tests.conformance.test_store_columnar import tiny
 from tests.conformance.test_store_columnar_bugs import Check, no_cache
@@ -61,6 +62,11 @@ def completed_rows_of_any_schema(self: CompletedRows, cache: Any, schema_version
     self._cache, self._schema_version = cache, 0
 
 
+def short_scans_take_completed_rows_of_any_time(self: ShortRead, *given: Any, inner: Any = ShortRead.__init__) -> None:
+    inner(self, *given)
+    self._until = 1 << 62
+
+
 BUGS: list[tuple[Any, str, Any, Check]] = [
     (
         SortedRows,
@@ -96,19 +102,25 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
         CompletedRows,
         "get",
         takes_a_completed_row_for_any_time,
-        StoreConformance.test_each_of_many_updates_between_lookups_of_a_row_is_seen,
+        StoreConformance.test_each_of_many_updates_between_reads_of_a_row_is_seen,
     ),
     (
         CompletedRows,
         "get",
         sees_nothing_after_a_completed_row,
-        StoreConformance.test_each_of_many_updates_between_lookups_of_a_row_is_seen,
+        StoreConformance.test_each_of_many_updates_between_reads_of_a_row_is_seen,
     ),
     (
         CompletedRows,
         "__init__",
         completed_rows_of_any_schema,
-        StoreConformance.test_each_of_many_updates_between_lookups_of_a_row_is_seen,
+        StoreConformance.test_each_of_many_updates_between_reads_of_a_row_is_seen,
+    ),
+    (
+        ShortRead,
+        "__init__",
+        short_scans_take_completed_rows_of_any_time,
+        StoreConformance.test_each_of_many_updates_between_reads_of_a_row_is_seen,
     ),
 ]
 """Where, what, its replacement, and the check that must fail."""
@@ -119,7 +131,7 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
 def test_the_suite_catches_a_planted_bug_of_lookups(
     owner: Any, name: str, bug: Any, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny if owner is CompletedRows else no_cache
+    config = tiny if owner in (CompletedRows, ShortRead) else no_cache
     check(StoreConformance(), StoreHarness(ColumnarStore, config))
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, IndexError)):

@@ -1,77 +1,134 @@
 """Reads the visible rows of a short step row by row.
 
 For a few rows of several sources, Arrow's cost for each call, each column and each source is more than the values are
-worth. So the values of each source are made Python values, and the newest version of each key is chosen in Python."""
+worth. So the values of each source are made Python values, and the newest version of each key is chosen in Python. Of a
+key with many versions only the newest ones are read, if a lookup or a scan has completed its row before."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
+from stelae_store_columnar.column_values import ColumnValues
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows
+from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.sources import PlainSlice
 from stelae_store_columnar.state import ColumnarState
+
+_READ_ALL_SHARE = 4
+"""If at least one of so many neighbouring versions is wanted, all are read: Arrow makes values of neighbours faster."""
 
 
 class ShortRead:
     """Reads short steps of one state, with some columns, as of one time; ``None``: the newest rows."""
 
-    def __init__(self, state: ColumnarState, at: int | None, layout: Layout) -> None:
+    def __init__(self, state: ColumnarState, at: int | None, layout: Layout, cache: CacheShare) -> None:
         self._state = state
         self._at = at if at is not None and at < state.stamp else None
+        self._until = state.stamp if self._at is None else self._at
         self._layout = layout
+        self._places = state.adapter.places(layout)
+        self._has_all_columns = layout.ids == state.schema.layout.ids
+        self._completed = CompletedRows(cache, state.schema.version)
         self._given: dict[int, frozenset[int]] = {}
+        self._newest: dict[Comparable, Row | None] = {}  # ``None``: the newest version is a deletion.
+        self._begun: dict[Comparable, _BegunRow] = {}
 
     def rows(self, parts: Sequence[PlainSlice]) -> RowBatch:
-        """Return the visible rows of slices, which are ordered from oldest to newest, in key order."""
-        newest: dict[Comparable, Row | None] = {}
-        begun: dict[Comparable, _BegunRow] = {}
+        """Return the visible rows of slices, which are ordered from oldest to newest, in key order. Called once."""
         for part in reversed(parts):
-            self._look_below(newest, begun, part)
-        for key, left in begun.items():  # The versions below were not there, so these columns never had a value.
-            newest[key] = tuple(left.values)
+            self._look_below(part)
+        for key, left in self._begun.items():  # No version below has a value for the columns that it lacks.
+            self._newest[key] = tuple(left.values)
+        newest = self._newest
         rows = [row for key in sorted(newest) if (row := newest[key]) is not None]
         # One call of Arrow for all columns costs a third of one call for each column.
         return RowBatch(self._layout, pa.RecordBatch.from_struct_array(pa.array(rows, self._layout.struct)))
 
-    def _look_below(
-        self, newest: dict[Comparable, Row | None], begun: dict[Comparable, _BegunRow], part: PlainSlice
-    ) -> None:
-        """Add the rows of the keys that no newer source has (``None``: a deletion), and complete those begun."""
-        keys, plain = part.keys.to_pylist(), part.rows
-        places = part.places if isinstance(part.places, range) else part.places.to_pylist()
-        versions = plain.versions
-        rows = plain.rows(places, self._state.adapter, self._layout)
+    def _look_below(self, part: PlainSlice) -> None:
+        """Add the rows of the keys that no newer source has, and complete those begun."""
+        keys = part.keys.to_pylist()
+        last = dict(zip(keys, range(len(keys)), strict=True))  # The versions of one key are in log order.
+        versions = part.rows.versions
         are_late = self._at is not None and part.stamp_max > self._at
         if versions.deleted is None and versions.partial is None and not are_late:
-            _take_whole(newest, begun, dict(zip(keys, rows, strict=True)))
+            self._take_whole(dict(zip(last, self._rows(part, [*last.values()]), strict=True)))
             return
-        deleted = _marks(versions.deleted, places)
-        partial = _marks(versions.partial, places)
-        stamps = _marks(versions.stamps, places) if are_late else None
-        for position in range(len(keys) - 1, -1, -1):  # The versions of one key are in log order.
-            key = keys[position]
-            if key in newest or (stamps is not None and stamps[position] > self._at):
+        places = part.places if isinstance(part.places, range) else part.places.to_pylist()
+        whole: dict[Comparable, int] = {}
+        for key, position in last.items():
+            if key not in self._newest:
+                self._look_at(part, keys, places, position, whole)
+        if whole:
+            self._take_whole(dict(zip(whole, self._rows(part, [*whole.values()]), strict=True)))
+
+    def _take_whole(self, rows: Mapping[Comparable, Row]) -> None:
+        """Add rows of versions with all columns, and complete those begun, unless a newer source has the key."""
+        for key in [key for key in self._begun if key in rows]:
+            above = self._begun[key]
+            above.fill(rows[key])
+            self._newest[key] = self._end(key, above)
+        self._newest.update({**rows, **self._newest})
+
+    def _look_at(
+        self, part: PlainSlice, keys: Sequence[Comparable], places: Sequence[int], last: int, whole: dict[Any, int]
+    ) -> None:
+        """Look at the versions of a key in a slice, newest first, until one of them decides its row.
+
+        If that is a version with all columns, add its position to ``whole``."""
+        stamps, deleted, partial = part.rows.marks
+        columns = part.rows.columns(self._state.adapter)
+        key, position, at = keys[last], last, self._at
+        above = self._begun.get(key)
+        while position >= 0 and keys[position] == key:
+            place = places[position]
+            position -= 1
+            if at is not None and stamps.at(place) > at:
                 continue
-            row, above = rows[position], begun.get(key)
-            number = 0 if partial is None else partial[position]
-            if deleted is not None and deleted[position]:
-                newest[key] = None if above is None else tuple(begun.pop(key).values)
-            elif number:
-                if above is None:
-                    above = begun[key] = _BegunRow(len(row))
-                if above.take(row, self._given_by(number)):
-                    newest[key] = tuple(begun.pop(key).values)
-            elif above is not None:
-                above.take(row, above.lacking)
-                newest[key] = tuple(begun.pop(key).values)
-            else:
-                newest[key] = row
+            if deleted is not None and deleted.at(place):
+                self._newest[key] = None if above is None else self._end(key, above)
+                return
+            number = 0 if partial is None else partial.at(place)
+            if not number:
+                whole[key] = position + 1
+                return
+            if above is None:
+                above = self._begun[key] = _BegunRow(self._places, stamps.at(place))
+            elif (known := above.known(self._completed, key, self._until)) and stamps.at(place) < known.stamp:
+                # Versions with the timestamp of the completed row may be newer than it. They may be read again.
+                above.fill([known.row[column] for column in self._places])
+                self._newest[key] = self._end(key, above)
+                return
+            if above.take(columns, place, self._given_by(number)):
+                self._newest[key] = self._end(key, above)
+                return
+
+    def _end(self, key: Comparable, begun: _BegunRow) -> Row:
+        """Return the row that was begun, which lacks nothing any more."""
+        self._begun.pop(key, None)
+        row = tuple(begun.values)
+        if begun.count >= KEPT_FROM and self._has_all_columns:
+            self._completed.put(key, CompletedRow(begun.stamp, row))
+        return row
+
+    def _rows(self, part: PlainSlice, positions: Sequence[int]) -> Sequence[Row]:
+        """Return the rows at ascending positions of a slice."""
+        adapter, count = self._state.adapter, len(part.places)
+        if isinstance(part.places, range):
+            if len(positions) == count:
+                return part.rows.rows(part.places, adapter, self._layout)
+            if len(positions) * _READ_ALL_SHARE >= count:
+                found = part.rows.rows(part.places, adapter, self._layout)
+                return [found[position] for position in positions]
+            return part.rows.rows([part.places[position] for position in positions], adapter, self._layout)
+        places = part.places.to_pylist()
+        return part.rows.rows([places[position] for position in positions], adapter, self._layout)
 
     def _given_by(self, number: int) -> frozenset[int]:
         """Return the positions of the columns of the layout that a set of columns has."""
@@ -83,37 +140,39 @@ class ShortRead:
         return found
 
 
-def _take_whole(
-    newest: dict[Comparable, Row | None], begun: dict[Comparable, _BegunRow], rows: Mapping[Comparable, Row]
-) -> None:
-    """Add the rows of a source whose versions all are visible, and complete those begun."""
-    for key in [key for key in begun if key in rows]:
-        row = begun.pop(key)
-        row.take(rows[key], row.lacking)
-        newest[key] = tuple(row.values)
-    newest.update({**rows, **newest})
-
-
-def _marks(array: Any, places: Sequence[int]) -> list[Any] | None:
-    if array is None:
-        return None
-    if isinstance(places, range):
-        return list(array.slice(places.start, len(places)).to_pylist())
-    return [array[place].as_py() for place in places]
-
-
 class _BegunRow:
-    """A row of which only partial versions were found yet."""
+    """A row of which only partial versions were found yet.
 
-    __slots__ = ("lacking", "values")
+    Args:
+        places: the positions in the schema of the columns of the row.
+        stamp: the hybrid timestamp of the newest version.
+    """
 
-    def __init__(self, width: int) -> None:
-        self.values: list[Any] = [None] * width
-        self.lacking = frozenset(range(width))  #: Positions without a value.
+    __slots__ = ("_known", "_places", "count", "lacking", "stamp", "values")
 
-    def take(self, row: Row, given: frozenset[int]) -> bool:
+    def __init__(self, places: Sequence[int], stamp: int) -> None:
+        self._places = places
+        self._known: CompletedRow | Literal[False] | None = False
+        self.stamp = stamp
+        self.count = 0  #: The number of versions.
+        self.values: list[Any] = [None] * len(places)
+        self.lacking = frozenset(range(len(places)))  #: Positions without a value.
+
+    def known(self, completed: CompletedRows, key: Comparable, until: int) -> CompletedRow | None:
+        """Return the row as of a time at or before ``until``, if it was completed before."""
+        if self._known is False:
+            self._known = completed.get(key, until)
+        return self._known
+
+    def take(self, columns: Sequence[ColumnValues], place: int, given: frozenset[int]) -> bool:
         """Take the values at some positions that are lacking from an older version. Return whether none lacks now."""
-        for place in given & self.lacking:
-            self.values[place] = row[place]
+        self.count += 1
+        for position in given & self.lacking:
+            self.values[position] = columns[self._places[position]].at(place)
         self.lacking -= given
         return not self.lacking
+
+    def fill(self, row: Sequence[Any]) -> None:
+        """Take the values that are lacking from an older row."""
+        for position in self.lacking:
+            self.values[position] = row[position]

@@ -320,7 +320,7 @@ class ColumnarStore(TabletStore):
 
     def _view(self, at: int | None) -> ColumnarView:
         # The state is read before the floor. So versions that the state lacks were dropped below this floor.
-        view = ColumnarView(self._state, at, self._step_size)
+        view = ColumnarView(self._state, at, self._step_size, self._reader.cache)
         self._refuse_closed()
         if at is not None:
             self._refuse_below_floor(at)

@@ -13,6 +13,7 @@ from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
 from stelae.spi.store import BATCH_ROWS_MAX
+from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.levels import RowGroupSlice
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sources import (
@@ -33,13 +34,21 @@ many bytes only if a key has many versions. All of them together may exceed what
 
 
 class ColumnarView:
-    """The rows of a state as of a hybrid timestamp; ``None``: the newest rows."""
+    """The rows of a state as of a hybrid timestamp; ``None``: the newest rows.
 
-    def __init__(self, state: ColumnarState, at: int | None, step_size: StepSize) -> None:
+    Args:
+        state: what is read.
+        at: the timestamp.
+        step_size: the size of full steps.
+        cache: of the store, for rows of many partial versions.
+    """
+
+    def __init__(self, state: ColumnarState, at: int | None, step_size: StepSize, cache: CacheShare) -> None:
         self.state = state
         self.at = at
         self.order = step_size.order
         self._step_size = step_size
+        self._cache = cache
         self.schema = state.schema
         self._sources: tuple[VersionSource, ...] = (*state.levels.sources, *state.chunks)
 
@@ -110,7 +119,7 @@ class ColumnarView:
             parts = [source_slice.plain() for source_slice in slices]
             # A key may have any number of versions, and all of them are in one step.
             if sum(len(part.places) for part in parts) <= BATCH_ROWS_MAX:
-                return [ShortRead(self.state, self.at, layout).rows(parts)]
+                return [ShortRead(self.state, self.at, layout, self._cache).rows(parts)]
         found = [source_slice.read(layout.ids, use_cache=use_cache) for source_slice in apart or slices]
         if not apart:
             resolver = self.state.resolver(layout.ids)

@@ -12,7 +12,7 @@ from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op, Row
-from stelae_store_columnar import ColumnarStore
+from stelae_store_columnar import ColumnarStore, short_read
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.short_read import ShortRead
@@ -148,6 +148,32 @@ def test_the_loop_does_not_read_thousands_of_versions_of_a_key() -> None:
     assert replica.rows(key_from=encode_key(SCHEMA, (3,)), limit=3) == expected
     assert inline(replica, spec_at(3, 3)) is None
     assert inline(replica, spec_at(5, 3)) == [(n, "a", n) for n in (5, 6, 7)]
+
+
+def test_the_versions_of_a_counter_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    inner = short_read._BegunRow.take
+
+    def counting(self: Any, columns: Any, place: int, given: Any) -> bool:
+        taken.append(place)
+        return inner(self, columns, place, given)
+
+    monkeypatch.setattr(short_read._BegunRow, "take", counting)
+    replica = filled(10)
+    for turn in range(300):
+        replica.write(Op(OpKind.UPDATE, [(4, turn)], (1, 3)))
+    expected = [*((n, "a", n) for n in range(4)), (4, "a", 299), (5, "a", 5)]
+    for versions in (300, 1, 1):
+        taken.clear()
+        assert replica.rows(limit=6) == expected
+        assert len(taken) == versions
+    assert replica.rows(limit=6, columns=(1, 3)) == [(row[0], row[2]) for row in expected]
+    at = 10 * len(replica.log)
+    for _ in range(5):
+        replica.write(Op(OpKind.UPDATE, [(4, "b")], (1, 2)))
+    assert replica.rows(limit=6)[4] == (4, "b", 299)
+    assert replica.rows(at, limit=6) == expected
+    assert replica.rows(at - 10, limit=6)[4] == (4, "a", 298)
 
 
 def test_more_versions_of_a_key_than_a_batch_has_are_not_read_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
