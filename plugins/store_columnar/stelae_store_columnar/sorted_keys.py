@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae_store_columnar.column_values import column_values
@@ -13,11 +15,12 @@ from stelae_store_columnar.column_values import column_values
 _SAMPLES_MAX = 1024
 """The most keys of bytes that are kept as Python values. The others are read when they are compared."""
 
+VERSIONS_OF_KEY = 4
+"""How many occurrences of each key may be among a number of keys, on average."""
+
 
 class SortedKeys:
     """Keys in ascending order; a key may occur several times. Several threads may use it."""
-
-    __slots__ = ("_apart", "_samples", "_values", "_words", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -56,19 +59,42 @@ class SortedKeys:
     def end_of_first(
         self, low: Comparable | None, high: Comparable | None, count: int, order: KeyOrder
     ) -> Comparable | None:
-        """Return the key before which the first ``count`` keys of a range are. It is above the first of them.
+        """Return the key before which the first ``count`` different keys of a range are. It is above the first of them.
 
-        ``None``: the range has no more keys."""
+        If they are more than ``VERSIONS_OF_KEY`` times as many with all occurrences, return an earlier one. ``None``:
+        the range has no more keys."""
         start, end = self.left(low, 0), self.left(high, len(self.array))
-        if start + count >= end:
+        position = start + count * (1 if self._ends is None else VERSIONS_OF_KEY)
+        if self._ends is not None:
+            rank = bisect_right(self._ends, start) + count - 1
+            position = min(position, self._ends[rank] if rank < len(self._ends) else end)
+        if position >= end:
             return None
-        key = self.at(start + count)
+        key = self.at(position)
         return order.after(key) if key == self.at(start) else key
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, count: int) -> Comparable | None:
-        """Return the key from which on the last ``count`` keys of a range are; ``None``: it has no more keys."""
+        """Return the key from which on the last ``count`` different keys of a range are, as :meth:`end_of_first`.
+
+        ``None``: the range has no more keys."""
         start, end = self.left(low, 0), self.left(high, len(self.array))
-        return None if end - count <= start else self.at(end - count)
+        position = end - count * (1 if self._ends is None else VERSIONS_OF_KEY)
+        if self._ends is not None:
+            rank = bisect_left(self._ends, end) - count
+            position = max(position, self._ends[rank] if rank >= 0 else start)
+        return None if position <= start else self.at(position)
+
+    @cached_property
+    def _ends(self) -> memoryview | None:
+        """The positions behind the last occurrences of the keys; ``None``: each occurs once."""
+        if len(self.array) < 2:
+            return None
+        others = pc.not_equal(self.array.slice(0, len(self.array) - 1), self.array.slice(1))
+        if others.true_count == len(others):
+            return None
+        ends = pc.add(pc.indices_nonzero(others), pa.scalar(1, pa.uint64()))
+        ends = pa.concat_arrays([ends, pa.array([len(self.array)], pa.uint64())])
+        return memoryview(ends.buffers()[1]).cast("Q")[: len(ends)]
 
     def left(self, key: Comparable | None, none: int) -> int:
         """Return the position of the first key at or above ``key``, or the length if there is none.

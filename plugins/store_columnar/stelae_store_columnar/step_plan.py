@@ -1,7 +1,7 @@
 """The steps of one scan, planned as it goes on.
 
-A scan of few rows begins with short steps: the first has somewhat more versions of a source than the scan wants rows,
-and each later one twice as many as the one before. So it neither resolves whole row groups for a few rows, nor looks at
+A scan of few rows begins with short steps: the first has somewhat more keys of a source than the scan wants rows, and
+each later one twice as many as the one before. So it neither resolves whole row groups for a few rows, nor looks at
 the rest of the range. That is divided into full steps if short ones do not suffice, for example because of predicates
 or deletions."""
 
@@ -15,7 +15,7 @@ from stelae_store_columnar.view import ColumnarView
 _FEW_STEPS = 2  #: A range with up to this number of full steps is read through the cache.
 _SHORT_ROWS_MIN = 8  #: A step has a fixed cost, so shorter ones save nothing.
 _BY_ROW_MAX = 512  #: A step with more rows of each source is not read row by row.
-_SHORT_ROWS_MAX = 1024  #: A short step has at most so many versions of each source.
+_SHORT_ROWS_MAX = 1024  #: A short step has at most so many keys of each source.
 _SHORT_STEPS_MAX = 6  #: After so many short steps, the rest of the range is divided into full steps.
 
 

@@ -74,8 +74,8 @@ class ColumnarView:
     ) -> tuple[KeyInterval, KeyInterval | None]:
         """Divide a range into a step at its beginning, or at its end, and the rest; ``None``: the step is all of it.
 
-        The step has up to about ``count`` versions of each source. Reads blocks for that, if it ``may_block``; else it
-        raises ``MustBlock``."""
+        The step has up to about ``count`` keys of each source, and at most ``VERSIONS_OF_KEY`` times as many versions.
+        Reads blocks for that, if it ``may_block``; else it raises ``MustBlock``."""
         low, high = interval
         size = StepSize(self.order, count, may_block=may_block)
         if backwards:

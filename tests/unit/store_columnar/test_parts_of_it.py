@@ -17,7 +17,7 @@ from stelae.testing.conformance.store_harness import SCHEMA
 from stelae_store_columnar import bloom
 from stelae_store_columnar.decoded_cache import DecodedCache
 from stelae_store_columnar.newest_versions import NewestVersions
-from stelae_store_columnar.sorted_keys import SortedKeys
+from stelae_store_columnar.sorted_keys import VERSIONS_OF_KEY, SortedKeys
 from stelae_store_columnar.sources import StepSize, steps
 
 INTS = st.integers(-(2**63), 2**63 - 1)
@@ -94,6 +94,36 @@ def test_sorted_integers_are_searched_like_a_list(keys: list[int], key: int, ski
     assert found.left(key, -1) == sum(1 for one in keys if one < key)
     assert found.find(key) == (keys.index(key) if key in keys else -1)
     assert found.last(key) == (bisect_right(keys, key) - 1 if key in keys else -1)
+
+
+SMALL = st.integers(-9, 9)
+
+
+@given(st.lists(SMALL, max_size=60).map(sorted), SMALL, st.one_of(st.none(), SMALL), st.integers(1, 9))
+def test_the_different_keys_of_a_range_are_counted(keys: list[int], low: int, high: int | None, count: int) -> None:
+    found = SortedKeys(pa.array(keys, pa.int64()))
+    inside = [key for key in keys if low <= key and (high is None or key < high)]
+    different = sorted({*inside})
+    end = found.end_of_first(low, high, count, key_order(SCHEMA))
+    begin = found.begin_of_last(low, high, count)
+    if len(inside) <= count * VERSIONS_OF_KEY:
+        more = len(different) > count
+        assert end == (different[count] if more else None)
+        assert begin == (different[-count] if more else None)
+    else:
+        assert end is not None and different[0] < end <= different[min(count, len(different) - 1)] + 1
+        assert begin is not None and different[max(0, len(different) - count)] <= begin <= different[-1]
+
+
+def test_a_key_that_occurs_often_ends_the_count() -> None:
+    keys = [1, *[2] * 100, 3, 4, *[5] * 100, 6]
+    found, order = SortedKeys(pa.array(keys, pa.int64())), key_order(SCHEMA)
+    assert found.end_of_first(None, None, 3, order) == 2
+    assert found.end_of_first(2, None, 3, order) == 3
+    assert found.end_of_first(3, None, 3, order) == 5
+    assert found.begin_of_last(None, None, 3) == 5
+    assert found.begin_of_last(None, 5, 3) == 2
+    assert found.begin_of_last(None, 2, 3) is None
 
 
 class Fences:
