@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from struct import calcsize
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,17 @@ def column_values(array: Any) -> ColumnValues:
     else:
         return _Scalars(array)
     return _Nullable(array, found) if array.null_count else found
+
+
+def items_of(array: Any, buffer: Any, code: str, more: int = 0) -> memoryview:
+    """Return the items of a buffer of an array: one for each value, and ``more``.
+
+    ``code`` is their type, as in ``struct``. A client decides what else is in a buffer of its message."""
+    width = calcsize(code)
+    start = array.offset * width
+    items = memoryview(buffer)[start : start + (len(array) + more) * width]
+    found: memoryview = items.cast(code)  # type: ignore[call-overload]
+    return found
 
 
 class NoValues(ColumnValues):
@@ -107,8 +119,7 @@ class _Numbers(_ArrayValues):
 
     def __init__(self, array: Any, code: str) -> None:
         super().__init__(array)
-        whole = memoryview(array.buffers()[1]).cast(code)  # type: ignore[call-overload]
-        self._numbers = whole[array.offset : array.offset + len(array)]
+        self._numbers = items_of(array, array.buffers()[1], code)
 
     def at(self, place: int) -> Any:
         return self._numbers[place]
@@ -127,7 +138,7 @@ class _Text(_ArrayValues):
     def __init__(self, array: Any, convert: Callable[[Any], Any]) -> None:
         super().__init__(array)
         _, ends, data = array.buffers()
-        self._ends = memoryview(ends).cast("i")[array.offset : array.offset + len(array) + 1]
+        self._ends = items_of(array, ends, "i", 1)
         self._bytes = memoryview(b"" if data is None else data)
         self._convert = convert
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stelae.rows.key_order import Comparable, KeyOrder
-from stelae_store_columnar.column_values import column_values
+from stelae_store_columnar.column_values import column_values, items_of
 
 _SAMPLES_MAX = 1024
 """The most keys of bytes that are kept as Python values. The others are read when they are compared."""
@@ -29,7 +29,7 @@ class SortedKeys:
         self._apart = max(1, -(-len(array) // _SAMPLES_MAX))
         self._values = column_values(array)
         if array.type == pa.int64() and len(array):
-            self._words = memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
+            self._words = items_of(array, array.buffers()[1], "q")
 
     def __len__(self) -> int:
         return len(self.array)

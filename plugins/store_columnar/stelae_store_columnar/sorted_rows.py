@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stelae.rows.key_order import Comparable
+from stelae_store_columnar.column_values import items_of
 from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.sorted_keys import SortedKeys
 
@@ -25,10 +26,7 @@ class SortedRows:
     def __init__(self, keys: SortedKeys, rows: PlainRows, order: Any = None) -> None:
         self.keys = keys
         self.rows = rows
-        self._places = None
-        if order is not None:
-            whole = memoryview(order.buffers()[1]).cast("Q")
-            self._places = whole[order.offset : order.offset + len(order)]
+        self._places = None if order is None else items_of(order, order.buffers()[1], "Q")
 
     def place(self, position: int) -> int:
         """Return the place in ``rows`` of the version at a position in key order."""

@@ -6,13 +6,16 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pytest
 
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.rows.limits import RANGES
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import TooOld
+from stelae.spi.payload import WritePayload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.store import FoundRows
@@ -81,6 +84,14 @@ def _next_of_key_1(row: Row | None, turn: int) -> tuple[Row | None, Op]:
     if turn % 3:
         return (1, row[1], turn), Op(OpKind.UPDATE, [(1, turn)], (1, 3))
     return (1, f"t{turn}", row[2]), Op(OpKind.UPDATE, [(1, f"t{turn}")], (1, 2))
+
+
+def _with_a_byte_more(array: Any) -> Any:
+    """Return an array with the same values, of whose buffers each has one more byte."""
+    import pyarrow as pa
+
+    buffers = [None if one is None else pa.py_buffer(one.to_pybytes() + b"\xff") for one in array.buffers()]
+    return pa.Array.from_buffers(array.type, len(array), buffers)
 
 
 def by_key(schema: Schema, rows: Sequence[Row]) -> dict[bytes, Row]:
@@ -172,6 +183,27 @@ class LookupChecks:
             assert [*scanned.values()] == rows
             absent = [encode_key(EVERY_TYPE, key) for key in ((first, "\0"), (0, ""), (last - 1, "x"))]
             check_lookups(replica, scanned, [*scanned, *absent, *(key + b"\0" for key in scanned)], None)
+            replica.flush()
+            replica.compact()
+
+    def test_buffers_of_a_client_may_have_any_bytes_after_their_values(self, harness: StoreHarness) -> None:
+        """A regression: one such write was accepted, and then every replica failed at the next flush."""
+        import pyarrow as pa
+
+        rows = [(1, "a", 10), (2, None, 20), (5, "", 50)]
+        columns = [*map(_with_a_byte_more, RowBatch.from_equal_rows(SCHEMA.layout, rows).arrow.columns)]
+        body = bytes(pa.RecordBatch.from_arrays(columns, schema=SCHEMA.layout.arrow).serialize())
+        assert RowBatch.from_ipc(SCHEMA.layout, body).arrow.column(0).buffers()[1].size == 25
+        replica = harness.replica()
+        entry = replica.entry(upsert(*rows))
+        assert isinstance(entry.change, WritePayload)
+        group = msgspec.structs.replace(entry.change.groups[0], body=body)
+        change = msgspec.structs.replace(entry.change, groups=(group,))
+        replica.log[-1] = msgspec.structs.replace(entry, change=change)
+        replica.store.apply(replica.log)
+        for _ in range(3):
+            check_lookups(replica, by_key(SCHEMA, rows), KEYS, None)
+            assert replica.rows() == rows
             replica.flush()
             replica.compact()
 
