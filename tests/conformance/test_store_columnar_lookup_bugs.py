@@ -58,8 +58,11 @@ def sees_nothing_after_a_completed_row(
     return found and found._replace(stamp=until + 1)
 
 
-def completed_rows_of_any_schema(self: CompletedRows, cache: Any, schema_version: int) -> None:
-    self._cache, self._schema_version = cache, 0
+def completed_rows_of_any_schema(
+    self: CompletedRows, cache: Any, state: Any, inner: Any = CompletedRows.__init__
+) -> None:
+    inner(self, cache, state)
+    self._schema_version = 0
 
 
 def short_scans_take_completed_rows_of_any_time(self: ShortRead, *given: Any, inner: Any = ShortRead.__init__) -> None:

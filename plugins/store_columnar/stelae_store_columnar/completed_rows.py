@@ -2,15 +2,18 @@
 
 A counter that is updated a thousand times has a thousand partial versions until they are merged below the history
 floor. A lookup reads them all, once. The next one takes the completed row, and reads the versions after it only. What
-was completed never goes out of date: as of its time, versions are neither added nor changed."""
+was completed never goes out of date: as of its time, versions are neither added nor changed. Only later entries with
+the same timestamp may add some, which a reader of the state before them must not see."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from stelae.rows.key_order import Comparable
+from stelae.spi.ids import OpId
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import Row
+from stelae_store_columnar.state import ColumnarState
 
 KEPT_FROM = 4
 """A row of fewer versions is not kept: it is completed as fast as it is found here."""
@@ -23,28 +26,33 @@ class CompletedRow(NamedTuple):
     """A row as of a time."""
 
     stamp: int  #: The hybrid timestamp of its newest version.
+    applied: OpId  #: The last entry that the reader who completed it has seen.
     row: Row
 
 
 class CompletedRows:
-    """The rows of one schema version, in the cache of decoded columns. Any thread may use it.
+    """The completed rows for readers of one state, in the cache of decoded columns. Any thread may use it.
 
     Args:
         cache: the entries of the store.
-        schema_version: the rows have the columns of this version, in its order.
+        state: the rows have the columns of its schema, in their order.
     """
 
-    def __init__(self, cache: CacheShare, schema_version: int) -> None:
+    def __init__(self, cache: CacheShare, state: ColumnarState) -> None:
         self._cache = cache
-        self._schema_version = schema_version
+        self._schema_version = state.schema.version
+        self._stamp, self._applied = state.stamp, state.applied
 
     def get(self, key: Comparable, until: int) -> CompletedRow | None:
         """Return the row of a key as of a time at or before ``until``, if there is one."""
         found: CompletedRow | None = self._cache.get(("row", self._schema_version, key))
-        return None if found is None or found.stamp > until else found
+        if found is None or found.stamp > until:
+            return None
+        is_of_later_entry = found.stamp == self._stamp and found.applied > self._applied
+        return None if is_of_later_entry else found
 
-    def put(self, key: Comparable, completed: CompletedRow) -> None:
-        """Keep the row of a key instead of an earlier one."""
-        size = _ENTRY_BYTES + _VALUE_BYTES * len(completed.row)
-        size += sum(len(value) for value in completed.row if isinstance(value, str | bytes))
-        self._cache.put(("row", self._schema_version, key), completed, size)
+    def put(self, key: Comparable, stamp: int, row: Row) -> None:
+        """Keep the row of a key as of a time instead of an earlier one."""
+        size = _ENTRY_BYTES + _VALUE_BYTES * len(row)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        self._cache.put(("row", self._schema_version, key), CompletedRow(stamp, self._applied, row), size)

@@ -78,7 +78,7 @@ class PointLookup:
         self._levels = state.levels.sources[::-1]
         self._at = at if at is not None and at < state.stamp else None
         self._until = state.stamp if self._at is None else self._at
-        self._completed_rows = CompletedRows(cache, state.schema.version)
+        self._completed_rows = CompletedRows(cache, state)
         self._order = order
         self._inline = inline
         self._rows: list[Row | None] = []
@@ -199,7 +199,7 @@ class PointLookup:
         self._begun.pop(position, None)
         row = self._rows[position] = self._completed(begun.partial, before)
         if row is not None and len(begun.partial) >= KEPT_FROM:
-            self._completed_rows.put(key, CompletedRow(begun.stamp, row))
+            self._completed_rows.put(key, begun.stamp, row)
         return True
 
     def _completed(

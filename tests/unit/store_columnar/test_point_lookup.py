@@ -17,6 +17,7 @@ from stelae_store_columnar import ColumnarStore, point_lookup
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.decoded_cache import DecodedCache
+from stelae_store_columnar.point_lookup import PointLookup
 
 
 def keyed(*keys: int) -> list[bytes]:
@@ -135,6 +136,20 @@ def test_the_versions_of_a_row_are_read_once() -> None:
     assert replica.store.lookup_inline(keyed(5)).rows == [(5, "a", 1000 + turn)]
     replica.write(Op(OpKind.UPDATE, [(5, None)], (1, 2)), Op(OpKind.UPDATE, [(5, -1)], (1, 3)))
     assert replica.store.lookup_inline(keyed(5)).rows == [(5, None, -1)]
+
+
+def test_a_reader_of_an_earlier_state_takes_nothing_of_a_later_entry_with_the_same_timestamp() -> None:
+    """A completed row of the later state was taken for the columns that the versions of the earlier one lacked."""
+    replica = StoreHarness(ColumnarStore).replica()
+    replica.write(upsert((5, "a", 0)))
+    for turn in range(5):
+        replica.write(Op(OpKind.UPDATE, [(5, turn)], (1, 3)))
+    store: Any = replica.store
+    earlier = PointLookup(store._state, None, store._order, store._reader.cache, inline=False)
+    last = replica.log[-1].timestamp
+    replica.write(Op(OpKind.UPDATE, [(5, "b")], (1, 2)), Op(OpKind.UPDATE, [(5, 99)], (1, 3)), timestamp=last)
+    assert store.lookup(keyed(5)).rows == [(5, "b", 99)]
+    assert earlier.find(keyed(5)).rows == [(5, "a", 4)]
 
 
 def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged() -> None:
