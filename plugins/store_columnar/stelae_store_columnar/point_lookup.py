@@ -24,7 +24,9 @@ from stelae_store_columnar.sources import INLINE_VERSIONS_MAX
 from stelae_store_columnar.state import ColumnarState
 
 INLINE_KEY_VERSIONS_MAX = 256
-"""The event loop looks at up to this many versions of a key. To complete a row of them takes 1 ms."""
+"""The event loop looks at up to this many versions of a key. To complete a row of them takes 1 ms.
+
+For all keys of a call, it looks at up to ``INLINE_VERSIONS_MAX`` versions one by one."""
 
 _Wanted: TypeAlias = tuple[Comparable, int]
 """A key that no source has decided yet, and its position in the call. Lists of them are sorted."""
@@ -84,6 +86,7 @@ class PointLookup:
         self._rows: list[Row | None] = []
         self._unread: list[int] = []
         self._begun: dict[int, _Versions] = {}
+        self._looked_at = 0  #: The number of versions that were looked at one by one.
 
     def find(self, keys: Sequence[bytes]) -> FoundRows:
         """Return the row of each key."""
@@ -178,7 +181,8 @@ class PointLookup:
         before: CompletedRow | None = None
         for place in source.newest_first(key, last):
             begun.count += 1
-            if self._inline and begun.count > INLINE_KEY_VERSIONS_MAX:
+            self._looked_at += 1
+            if self._inline and (begun.count > INLINE_KEY_VERSIONS_MAX or self._looked_at > INLINE_VERSIONS_MAX):
                 self._leave([(key, position)])
                 return True
             if at is not None and stamps.at(place) > at:
