@@ -13,7 +13,7 @@ from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sorted_rows import SortedRows
 from tests.conformance.test_store_columnar import tiny
-from tests.conformance.test_store_columnar_bugs import Check, no_cache
+from tests.conformance.test_store_columnar_bugs import ALTERED, Check, no_cache
 
 
 def looks_past_deletions(self: SortedRows, key: Any, last: int, inner: Any = SortedRows.newest_first) -> Any:
@@ -139,3 +139,13 @@ def test_the_suite_catches_a_planted_bug_of_lookups(
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, IndexError)):
         check(StoreConformance(), StoreHarness(ColumnarStore, config))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("owner", "name", "bug"), [bug[:3] for bug in BUGS], ids=[bug[2].__name__ for bug in BUGS])
+def test_runs_of_an_altered_table_look_up_between_the_writes(
+    owner: Any, name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, bug)
+    with pytest.raises(AssertionError):
+        ALTERED(StoreConformance(), StoreHarness(ColumnarStore, tiny))

@@ -84,7 +84,7 @@ class AlteringRun:
     def step(self) -> None:
         """Draw and do one step, then compare."""
         draw = self._draws.below
-        match draw(20):
+        match draw(22):
             case 0 | 1 | 2 | 3 | 4 | 5 | 6:
                 self._write(self._model.schema, self._draws.operations(self._model.schema))
             case 7 | 8:
@@ -105,6 +105,8 @@ class AlteringRun:
                 self._move_floor()
             case 18:
                 self.copy()
+            case 19 | 20:
+                self._update_again_and_again()
             case _:
                 self._open_cursor()
         self.compare()
@@ -115,10 +117,30 @@ class AlteringRun:
         self._note("flush")
         self._replica.flush()
 
-    def _write(self, written: Schema, ops: list[Op]) -> None:
-        self._note(f"write for version {written.version}: {ops}")
-        faults = self._replica.write(*ops, schema=written)
-        assert faults == self._model.apply(10 * len(self._replica.log), written, ops)
+    def _write(self, written: Schema, ops: list[Op], *, again: bool = False) -> None:
+        """Write. With ``again``, the entry has the timestamp of the last one."""
+        stamp = self._now if again else 10 * (len(self._replica.log) + 1)
+        self._note(f"write for version {written.version} at {stamp}: {ops}")
+        faults = self._replica.write(*ops, schema=written, timestamp=stamp)
+        assert faults == self._model.apply(stamp, written, ops)
+
+    def _update_again_and_again(self) -> None:
+        """Update one row column by column, and look it up between the updates, while the schema may change.
+
+        An engine may keep what it completed from many versions for the next lookups."""
+        draw = self._draws.below
+        row = self._draws.below(1 << 20)
+        for _ in range(4 + draw(6)):
+            schema, rows = self._model.schema, self._model.rows()
+            if draw(8) == 0:
+                self._alter(self._draws.changed(schema))
+            elif rows:
+                self._write(schema, [self._draws.update(schema, rows[row % len(rows)])], again=draw(3) == 0)
+            else:
+                self._write(schema, self._draws.whole_rows(schema))
+            self._look_up(None)
+            if self._history:
+                self._look_up(self._floor + draw(self._now - self._floor + 1))
 
     def _alter(self, schema: Schema) -> None:
         self._note(f"schema {schema}")

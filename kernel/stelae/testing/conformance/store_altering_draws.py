@@ -16,7 +16,7 @@ from stelae.spi.scan import Compare, IsNull, Predicate
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_altering_model import DELETES, UPDATES
-from stelae.testing.conformance.store_model import Op
+from stelae.testing.conformance.store_model import Op, Row
 
 TYPES = ("int32", "string", "double", "bool")
 NAMES = ("a", "b", "c", "d", "e")
@@ -85,6 +85,14 @@ class Draws:
         """Draw one upsert of whole rows."""
         columns = schema.columns
         return [Op(OpKind.UPSERT, [tuple(self.value(schema, c) for c in columns) for _ in range(1 + self.below(6))])]
+
+    def update(self, schema: Schema, row: Row) -> Op:
+        """Draw an update of one column of a row, or of none if it has only its key."""
+        others = [column for column in schema.columns if column.id not in schema.key]
+        chosen = [self.pick(others)] if others else []
+        key = [row[schema.layout.ids.index(column_id)] for column_id in schema.key]
+        values = (*key, *(self.value(schema, column) for column in chosen))
+        return Op(OpKind.UPDATE, [values], (*schema.key, *(column.id for column in chosen)))
 
     def predicate(self, schema: Schema) -> Predicate:
         """Draw a predicate."""
