@@ -189,7 +189,7 @@ class ColumnarBlock:
             found = SortedKeys(
                 self._reader.keys({i: arrays[self.index.positions[i]] for i in self._reader.key_layout.ids})
             )
-            cache.put((self.path, row_group), found, found.array.nbytes + ENTRY_BYTES)
+            cache.put((self.path, row_group), found, found.size_bytes + ENTRY_BYTES)
         assert isinstance(found, SortedKeys)
         return found
 

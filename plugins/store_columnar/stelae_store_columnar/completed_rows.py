@@ -7,6 +7,7 @@ the same timestamp may add some, which a reader of the state before them must no
 
 from __future__ import annotations
 
+from sys import getsizeof
 from typing import NamedTuple
 
 from stelae.rows.key_order import Comparable
@@ -18,8 +19,7 @@ from stelae_store_columnar.state import ColumnarState
 KEPT_FROM = 4
 """A row of fewer versions is not kept: it is completed as fast as it is found here."""
 
-_ENTRY_BYTES = 400
-_VALUE_BYTES = 32  #: Of a number, or around a text.
+_ENTRY_BYTES = 400  #: Memory of an entry besides its key and its values.
 
 
 class CompletedRow(NamedTuple):
@@ -53,6 +53,5 @@ class CompletedRows:
 
     def put(self, key: Comparable, stamp: int, row: Row) -> None:
         """Keep the row of a key as of a time instead of an earlier one."""
-        size = _ENTRY_BYTES + _VALUE_BYTES * len(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        size = _ENTRY_BYTES + sum(map(getsizeof, (key, row, *row)))
         self._cache.put(("row", self._schema_version, key), CompletedRow(stamp, self._applied, row), size)

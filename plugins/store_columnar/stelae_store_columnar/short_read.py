@@ -35,7 +35,7 @@ class ShortRead:
         self._layout = layout
         self._places = state.adapter.places(layout)
         self._has_all_columns = layout.ids == state.schema.layout.ids
-        self._completed = CompletedRows(cache, state.schema.version)
+        self._completed = CompletedRows(cache, state)
         self._given: dict[int, frozenset[int]] = {}
         self._newest: dict[Comparable, Row | None] = {}  # ``None``: the newest version is a deletion.
         self._begun: dict[Comparable, _BegunRow] = {}
@@ -114,7 +114,7 @@ class ShortRead:
         self._begun.pop(key, None)
         row = tuple(begun.values)
         if begun.count >= KEPT_FROM and self._has_all_columns:
-            self._completed.put(key, CompletedRow(begun.stamp, row))
+            self._completed.put(key, begun.stamp, row)
         return row
 
     def _rows(self, part: PlainSlice, positions: Sequence[int]) -> Sequence[Row]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +14,21 @@ from stelae_store_columnar.column_values import column_values, items_of
 _SAMPLES_MAX = 1024
 """The most keys of bytes that are kept as Python values. The others are read when they are compared."""
 
+_SAMPLE_BYTES = 41
+"""Memory of such a key besides its bytes."""
+
 VERSIONS_OF_KEY = 4
 """How many occurrences of each key may be among a number of keys, on average."""
 
 
+_COUNTED_MAX = 1 << 16
+"""Of more keys, the different ones are not counted. It takes less than a millisecond for so many."""
+
+
 class SortedKeys:
     """Keys in ascending order; a key may occur several times. Several threads may use it."""
+
+    __slots__ = ("_apart", "_computed_ends", "_samples", "_values", "_words", "array")
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -28,11 +36,20 @@ class SortedKeys:
         self._samples: list[bytes] | None = None
         self._apart = max(1, -(-len(array) // _SAMPLES_MAX))
         self._values = column_values(array)
+        self._computed_ends: memoryview | Literal[False] | None = False  # Several threads may compute it.
         if array.type == pa.int64() and len(array):
             self._words = items_of(array, array.buffers()[1], "q")
 
     def __len__(self) -> int:
         return len(self.array)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate memory, with the keys that are kept as Python values."""
+        array_bytes = int(self.array.nbytes)
+        if self._words is not None:
+            return array_bytes
+        return array_bytes + (len(self.array) * _SAMPLE_BYTES + array_bytes) // self._apart
 
     def at(self, position: int) -> Comparable:
         """Return one key."""
@@ -64,10 +81,12 @@ class SortedKeys:
         If they are more than ``VERSIONS_OF_KEY`` times as many with all occurrences, return an earlier one. ``None``:
         the range has no more keys."""
         start, end = self.left(low, 0), self.left(high, len(self.array))
-        position = start + count * (1 if self._ends is None else VERSIONS_OF_KEY)
-        if self._ends is not None:
-            rank = bisect_right(self._ends, start) + count - 1
-            position = min(position, self._ends[rank] if rank < len(self._ends) else end)
+        ends = self._ends
+        if ends is None:
+            position = start + count
+        else:
+            rank = bisect_right(ends, start) + count - 1
+            position = min(start + count * VERSIONS_OF_KEY, ends[rank] if rank < len(ends) else end)
         if position >= end:
             return None
         key = self.at(position)
@@ -78,23 +97,23 @@ class SortedKeys:
 
         ``None``: the range has no more keys."""
         start, end = self.left(low, 0), self.left(high, len(self.array))
-        position = end - count * (1 if self._ends is None else VERSIONS_OF_KEY)
-        if self._ends is not None:
-            rank = bisect_left(self._ends, end) - count
-            position = max(position, self._ends[rank] if rank >= 0 else start)
+        ends = self._ends
+        if ends is None:
+            position = end - count
+        else:
+            rank = bisect_left(ends, end) - count
+            position = max(end - count * VERSIONS_OF_KEY, ends[rank] if rank >= 0 else start)
         return None if position <= start else self.at(position)
 
-    @cached_property
+    @property
     def _ends(self) -> memoryview | None:
-        """The positions behind the last occurrences of the keys; ``None``: each occurs once."""
-        if len(self.array) < 2:
-            return None
-        others = pc.not_equal(self.array.slice(0, len(self.array) - 1), self.array.slice(1))
-        if others.true_count == len(others):
-            return None
-        ends = pc.add(pc.indices_nonzero(others), pa.scalar(1, pa.uint64()))
-        ends = pa.concat_arrays([ends, pa.array([len(self.array)], pa.uint64())])
-        return memoryview(ends.buffers()[1]).cast("Q")[: len(ends)]
+        """The positions behind the last occurrences of the keys.
+
+        ``None``: each occurs once, or they are so many that this takes long and they are counted as if it were so."""
+        found = self._computed_ends
+        if found is False:
+            found = self._computed_ends = _ends_of(self.array) if 1 < len(self.array) <= _COUNTED_MAX else None
+        return found
 
     def left(self, key: Comparable | None, none: int) -> int:
         """Return the position of the first key at or above ``key``, or the length if there is none.
@@ -112,3 +131,12 @@ class SortedKeys:
         if samples is None:
             samples = self._samples = [*self._values.several(range(0, len(self.array), self._apart))]
         return samples
+
+
+def _ends_of(array: Any) -> memoryview | None:
+    others = pc.not_equal(array.slice(0, len(array) - 1), array.slice(1))
+    if others.true_count == len(others):
+        return None
+    ends = pa.concat_arrays([pc.indices_nonzero(others), pa.array([len(array) - 1], pa.uint64())])
+    ends = pc.add(ends, pa.scalar(1, pa.uint64()))
+    return items_of(ends, ends.buffers()[1], "Q")

@@ -42,5 +42,5 @@ class SortedRows:
     def size_bytes(self) -> int:
         """Approximate memory of versions that only this object holds."""
         versions = self.rows.versions
-        arrays = [versions.keys, versions.stamps, versions.deleted, versions.schemas, *versions.columns.values()]
-        return sum(int(array.nbytes) for array in arrays if array is not None)
+        arrays = [versions.stamps, versions.deleted, versions.schemas, *versions.columns.values()]
+        return self.keys.size_bytes + sum(int(array.nbytes) for array in arrays if array is not None)

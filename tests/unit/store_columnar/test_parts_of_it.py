@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from sys import getsizeof
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stelae.rows.key_order import key_order
-from stelae.testing.conformance.store_harness import SCHEMA
-from stelae_store_columnar import bloom
+from stelae.testing.conformance.store_harness import SCHEMA, StoreHarness
+from stelae_store_columnar import ColumnarStore, bloom
+from stelae_store_columnar.completed_rows import CompletedRows
 from stelae_store_columnar.decoded_cache import DecodedCache
 from stelae_store_columnar.newest_versions import NewestVersions
 from stelae_store_columnar.sorted_keys import VERSIONS_OF_KEY, SortedKeys
@@ -155,6 +157,25 @@ def test_steps_cover_a_range_without_gap_or_overlap_and_hold_few_rows(
     rows = [sum((a is None or k >= a) and (b is None or k < b) for k in inside) for a, b in found]
     assert sum(rows) == len(inside)
     assert all(1 <= count <= 7 + len(keys) for count in rows)
+
+
+@pytest.mark.parametrize("count", [1, 1000, 5000])
+def test_the_size_of_sorted_texts_has_those_that_are_kept_as_values(count: int) -> None:
+    array = pa.array([b"%08d" % n for n in range(count)], pa.binary())
+    found = SortedKeys(array)
+    assert found.last(b"00000000") == 0
+    kept = [b"%08d" % n for n in range(0, count, -(-count // 1024))]
+    assert found.size_bytes >= array.nbytes + 8 * len(kept) + sum(map(getsizeof, kept))
+    assert SortedKeys(pa.array([*range(count)], pa.int64())).size_bytes == 8 * count
+
+
+@pytest.mark.parametrize("size", [10, 3000])
+def test_the_size_of_a_completed_row_has_its_key_and_all_bytes_of_its_texts(size: int) -> None:
+    cache = DecodedCache(1 << 20)
+    rows = CompletedRows(cache.share(), StoreHarness(ColumnarStore).replica().store._state)  # type: ignore[attr-defined]
+    key, row = b"k" * size, ("\U0001f600" * size, None, 5)
+    rows.put(key, 10, row)
+    assert cache.size_bytes >= sum(map(getsizeof, (key, row, *row)))
 
 
 def test_the_cache_keeps_what_was_used_last_and_no_more_than_its_bytes() -> None:
