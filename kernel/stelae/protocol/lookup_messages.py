@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stelae.protocol.codec import encode
 from stelae.spi.ids import TabletId
-from stelae.spi.store import FoundRows
 
 LOOKUP = "tablet.lookup"
 
@@ -44,20 +42,3 @@ class LookupReply(msgspec.Struct, frozen=True, array_like=True):
     rows: list[Any]
     #: Ids of the columns of the rows; ``None``: those of the request's schema version, in their order.
     ids: tuple[int, ...] | None = None
-
-
-_encode_row = msgspec.msgpack.Encoder().encode
-
-
-def encode_found(asked: LookupRequest, found: FoundRows) -> bytes:
-    """Return the encoded answer to a request: the rows of its first keys, as far as they fit."""
-    rows: list[msgspec.Raw] = []
-    size_bytes = 0
-    for row in found.rows:
-        encoded = _encode_row(row)
-        size_bytes += len(encoded)
-        rows.append(msgspec.Raw(encoded))
-        if size_bytes >= LOOKUP_REPLY_BYTES:
-            break
-    same = found.schema.version == asked.schema_version
-    return encode(LookupReply(rows, None if same else found.schema.layout.ids))

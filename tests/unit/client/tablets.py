@@ -19,13 +19,14 @@ from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.partition.schema import PartitionSchema
 from stelae.partition.tablet_partition import tablet_scheme
 from stelae.protocol.codec import decode
-from stelae.protocol.lookup_messages import LookupReply, LookupRequest, encode_found
+from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.batcher import Batcher, OutsideCheck
 from stelae.rows.operations import Operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.partition_bounds import check_of, stored_bounds
 from stelae.server.tserver.diff_pages import DiffReader
+from stelae.server.tserver.lookup_answer import LookupAnswer
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ClientId, OpId, TabletId
 from stelae.spi.payload import decode_payload
@@ -151,11 +152,12 @@ class MemoryTablet:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
-        asked = LookupRequest(self.tablet_id, tuple(keys), self.schema.version, at)
         parts: list[FoundPart] = []
         while left := keys[sum(len(part.rows) for part in parts) :]:
-            found = self.store.lookup(left, self.clock.now() if at is None else at)
-            reply = decode(encode_found(asked, found), LookupReply)
+            answer = LookupAnswer(LookupRequest(self.tablet_id, tuple(left), self.schema.version, at))
+            while not answer.is_complete:
+                answer.add(self.store.lookup(answer.next_keys, self.clock.now() if at is None else at))
+            reply = decode(answer.encoded(), LookupReply)
             parts.append(FoundPart(reply.ids or self.schema.layout.ids, reply.rows))
         return parts
 

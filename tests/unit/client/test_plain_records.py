@@ -8,8 +8,9 @@ import pytest
 
 from stelae.client.plain_records import LacksColumns, PlainRecords
 from stelae.protocol.codec import decode
-from stelae.protocol.lookup_messages import LOOKUP_REPLY_BYTES, LookupReply, LookupRequest, encode_found
+from stelae.protocol.lookup_messages import LOOKUP_REPLY_BYTES, LookupReply, LookupRequest
 from stelae.rows.limits import RANGES
+from stelae.server.tserver.lookup_answer import LookupAnswer
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
@@ -23,7 +24,9 @@ DAYS, TIMES = RANGES["date"], RANGES["timestamp"]
 
 def sent(schema: Schema, rows: list[Any]) -> LookupReply:
     """Rows after their way from the server to the client."""
-    return decode(encode_found(ASKED, FoundRows(schema, rows)), LookupReply)
+    answer = LookupAnswer(ASKED)
+    answer.add(FoundRows(schema, rows))
+    return decode(answer.encoded(), LookupReply)
 
 
 def batch() -> RowBatch:

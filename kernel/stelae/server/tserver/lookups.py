@@ -15,13 +15,14 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from stelae.host.ports import BlockingPool, Turns
 from stelae.host.replica import Replica
-from stelae.protocol.lookup_messages import LookupRequest, encode_found
+from stelae.protocol.lookup_messages import LookupRequest
 from stelae.protocol.tablet_messages import ScanRequest
+from stelae.server.tserver.lookup_answer import LookupAnswer
 from stelae.server.tserver.scan_time import ReadNode, choose_time
 from stelae.server.tserver.stopped_replicas import unless_stopped
 from stelae.spi.errors import StelaeError
 from stelae.spi.scan import ScanSpec
-from stelae.spi.store import FoundRows, TabletStore
+from stelae.spi.store import TabletStore
 
 LOOP_US = 4_000
 """How long the event loop looks up keys before it turns to other work, and to sending the answers."""
@@ -56,7 +57,7 @@ class _Rest(NamedTuple):
     """A request of whose keys some must be read from disk."""
 
     lookup: _Lookup
-    found: FoundRows
+    answer: LookupAnswer  #: Has the rows of the keys before those.
 
 
 class _Timed(NamedTuple):
@@ -76,13 +77,17 @@ class _Timed(NamedTuple):
         try:
             if isinstance(at, StelaeError):
                 raise at
-            found = self.replica.applier.store.lookup_inline(lookup.asked.keys, at)
-            if found.unread:
-                self.rest.append(_Rest(lookup, found))
-            else:
-                lookup.done(encode_found(lookup.asked, found))
+            answer = LookupAnswer(lookup.asked)
+            while not answer.is_complete:
+                found = self.replica.applier.store.lookup_inline(answer.next_keys, at)
+                if found.unread:
+                    self.rest.append(_Rest(lookup, answer))
+                    return
+                answer.add(found)
+            encoded: bytes | Exception = answer.encoded()
         except Exception as error:
-            lookup.done(error)
+            encoded = error
+        lookup.done(encoded)
 
 
 class Lookups:
@@ -151,27 +156,17 @@ class Lookups:
 def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes | Exception | None]:
     """Return the answer or the error of each request; ``None``: it was given up. Blocks."""
     answers: list[bytes | Exception | None] = []
-    for lookup, found in rest:
+    for lookup, answer in rest:
         if not lookup.is_open():
             answers.append(None)
             continue
         try:
-            answers.append(encode_found(lookup.asked, _completed(store, lookup.asked.keys, found, at)))
+            while not answer.is_complete:
+                answer.add(store.lookup(answer.next_keys, at))
+            answers.append(answer.encoded())
         except Exception as error:
             answers.append(error)
     return answers
-
-
-def _completed(store: TabletStore, keys: Sequence[bytes], found: FoundRows, at: int) -> FoundRows:
-    """Return the rows of all keys, of which ``found`` has some. Blocks."""
-    if len(found.unread) < len(keys):
-        read = store.lookup([keys[position] for position in found.unread], at)
-        if read.schema.version == found.schema.version:
-            rows = list(found.rows)
-            for position, row in zip(found.unread, read.rows, strict=True):
-                rows[position] = row
-            return FoundRows(found.schema, rows)
-    return store.lookup(keys, at)
 
 
 def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception | None] | Exception) -> None:
