@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
 from stelae_store_columnar import bloom
-from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows, KnownRow
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
@@ -32,16 +32,16 @@ _Wanted: TypeAlias = tuple[Comparable, int]
 """A key that no source has decided yet, and its position in the call. Lists of them are sorted."""
 
 
-class _Versions:
+class _Versions(KnownRow):
     """The versions of a key that were looked at and do not decide its row."""
 
-    __slots__ = ("_known", "count", "partial")
+    __slots__ = ("count", "partial")
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0  #: The number of all versions, also of those that are later than the time.
         #: The others, newest first, with their places.
         self.partial: list[tuple[PlainRows, int]] = []
-        self._known: CompletedRow | Literal[False] | None = False
 
     @property
     def stamp(self) -> int:
@@ -49,12 +49,6 @@ class _Versions:
         rows, place = self.partial[0]
         found: int = rows.marks.stamps.at(place)
         return found
-
-    def known(self, completed: CompletedRows, key: Comparable, until: int) -> CompletedRow | None:
-        """Return the row of the key as of a time at or before ``until``, if it was completed before."""
-        if self._known is False:
-            self._known = completed.get(key, until)
-        return self._known
 
 
 class PointLookup:

@@ -7,7 +7,7 @@ key with many versions only the newest ones are read, if a lookup or a scan has 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
 from stelae_store_columnar.column_values import ColumnValues
-from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRows, KnownRow
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.sources import PlainSlice
@@ -140,7 +140,7 @@ class ShortRead:
         return found
 
 
-class _BegunRow:
+class _BegunRow(KnownRow):
     """A row of which only partial versions were found yet.
 
     Args:
@@ -148,21 +148,15 @@ class _BegunRow:
         stamp: the hybrid timestamp of the newest version.
     """
 
-    __slots__ = ("_known", "_places", "count", "lacking", "stamp", "values")
+    __slots__ = ("_places", "count", "lacking", "stamp", "values")
 
     def __init__(self, places: Sequence[int], stamp: int) -> None:
+        super().__init__()
         self._places = places
-        self._known: CompletedRow | Literal[False] | None = False
         self.stamp = stamp
         self.count = 0  #: The number of versions.
         self.values: list[Any] = [None] * len(places)
         self.lacking = frozenset(range(len(places)))  #: Positions without a value.
-
-    def known(self, completed: CompletedRows, key: Comparable, until: int) -> CompletedRow | None:
-        """Return the row as of a time at or before ``until``, if it was completed before."""
-        if self._known is False:
-            self._known = completed.get(key, until)
-        return self._known
 
     def take(self, columns: Sequence[ColumnValues], place: int, given: frozenset[int]) -> bool:
         """Take the values at some positions that are lacking from an older version. Return whether none lacks now."""
