@@ -24,12 +24,12 @@ from stelae_store_columnar import (
     block_writer,
     bloom,
     memory_chunks,
-    short_read,
     store,
     verified_file,
     version_resolver,
     versions,
 )
+from stelae_store_columnar.begun_row import BegunRow, GivenColumns
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_maintenance import BlockMaintenance
@@ -112,11 +112,11 @@ def takes_the_newest_for_a_row(self: ShortRead, part: Any, keys: Any, places: An
     whole[keys[last]] = last
 
 
-def prefers_what_is_older(self: Any, columns: Any, place: int, given: Any) -> bool:
-    for position in given:
-        self.values[position] = columns[self._places[position]].at(place)
-    self.lacking -= given
-    return not self.lacking
+def prefers_what_is_older(
+    self: BegunRow, columns: Any, place: int, stamp: int, given: Any, inner: Any = BegunRow.take
+) -> Any:
+    self._lacking |= given
+    return inner(self, columns, place, stamp, given)
 
 
 def replaces_what_is_newer(self: ShortRead, rows: Any, inner: Any = ShortRead._take_whole) -> None:
@@ -378,11 +378,11 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         (owner, name, bug, ColumnarStore, check)
         for owner, name, bug, check in (
             (ShortRead, "_look_at", takes_the_newest_for_a_row, LIMITED),
-            (short_read._BegunRow, "take", prefers_what_is_older, SHORT),
+            (BegunRow, "take", prefers_what_is_older, SHORT),
             (ShortRead, "_take_whole", replaces_what_is_newer, SHORT),
             (StepPlan, "_plan", ends_after_a_short_step, SHORT),
             (RowGroup, "decoded", decodes_on_the_loop, LIMITED),
-            (ShortRead, "_given_by", lambda self, number: frozenset(range(3)), SHORT),
+            (GivenColumns, "of", lambda self, number: frozenset(range(3)), SHORT),
         )
     ),
 ]

@@ -8,6 +8,7 @@ import pytest
 
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
 from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar.begun_row import BegunRow
 from stelae_store_columnar.completed_rows import CompletedRows
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.short_read import ShortRead
@@ -22,9 +23,15 @@ def looks_past_deletions(self: SortedRows, key: Any, last: int, inner: Any = Sor
 
 
 def takes_the_newest_version_as_it_is(
-    self: PointLookup, versions: Any, before: Any = None, inner: Any = PointLookup._completed
-) -> Any:
-    return inner(self, versions[:1])
+    self: BegunRow, columns: Any, place: int, stamp: int, given: Any, inner: Any = BegunRow.take
+) -> bool:
+    inner(self, columns, place, stamp, given)
+    return True
+
+
+def prefers_the_completed_row(self: BegunRow, row: Any, inner: Any = BegunRow.fill) -> None:
+    self._lacking |= {1, 2}
+    inner(self, row)
 
 
 def looks_up_whatever_the_time(
@@ -78,10 +85,16 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
         StoreConformance.test_a_deleted_row_is_not_found_wherever_its_versions_are,
     ),
     (
-        PointLookup,
-        "_completed",
+        BegunRow,
+        "take",
         takes_the_newest_version_as_it_is,
         StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        BegunRow,
+        "fill",
+        prefers_the_completed_row,
+        StoreConformance.test_each_of_many_updates_between_reads_of_a_row_is_seen,
     ),
     (
         PointLookup,
@@ -134,7 +147,7 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
 def test_the_suite_catches_a_planted_bug_of_lookups(
     owner: Any, name: str, bug: Any, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny if owner in (CompletedRows, ShortRead) else no_cache
+    config = tiny if owner in (BegunRow, CompletedRows, ShortRead) else no_cache
     check(StoreConformance(), StoreHarness(ColumnarStore, config))
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises((AssertionError, IndexError)):

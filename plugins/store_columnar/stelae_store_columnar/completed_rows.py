@@ -8,7 +8,7 @@ the same timestamp may add some, which a reader of the state before them must no
 from __future__ import annotations
 
 from sys import getsizeof
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from stelae.rows.key_order import Comparable
 from stelae.spi.ids import OpId
@@ -55,18 +55,3 @@ class CompletedRows:
         """Keep the row of a key as of a time instead of an earlier one."""
         size = _ENTRY_BYTES + sum(map(getsizeof, (key, row, *row)))
         self._cache.put(("row", self._schema_version, key), CompletedRow(stamp, self._applied, row), size)
-
-
-class KnownRow:
-    """The completed row of a key whose versions are looked at, asked for once."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: CompletedRow | Literal[False] | None = False  #: False: not asked for yet.
-
-    def known(self, completed: CompletedRows, key: Comparable, until: int) -> CompletedRow | None:
-        """Return the row as of a time at or before ``until``, if it was completed before."""
-        if self._known is False:
-            self._known = completed.get(key, until)
-        return self._known

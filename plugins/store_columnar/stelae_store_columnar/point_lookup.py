@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
 from stelae.spi.store import FoundRows
 from stelae_store_columnar import bloom
-from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRow, CompletedRows, KnownRow
+from stelae_store_columnar.begun_row import BegunRow, GivenColumns
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRows
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
-from stelae_store_columnar.plain_rows import PlainRows, Row
+from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.sources import INLINE_VERSIONS_MAX
 from stelae_store_columnar.state import ColumnarState
@@ -30,25 +31,6 @@ For all keys of a call, it looks at up to ``INLINE_VERSIONS_MAX`` versions one b
 
 _Wanted: TypeAlias = tuple[Comparable, int]
 """A key that no source has decided yet, and its position in the call. Lists of them are sorted."""
-
-
-class _Versions(KnownRow):
-    """The versions of a key that were looked at and do not decide its row."""
-
-    __slots__ = ("count", "partial")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0  #: The number of all versions, also of those that are later than the time.
-        #: The others, newest first, with their places.
-        self.partial: list[tuple[PlainRows, int]] = []
-
-    @property
-    def stamp(self) -> int:
-        """The hybrid timestamp of the newest version that counts."""
-        rows, place = self.partial[0]
-        found: int = rows.marks.stamps.at(place)
-        return found
 
 
 class PointLookup:
@@ -67,9 +49,8 @@ class PointLookup:
     ) -> None:
         self._schema = state.schema
         self._adapter = state.adapter
-        self._columns = state.adapter.plain_columns
-        self._sets = state.sets
-        self._given: dict[int, frozenset[int]] = {}
+        self._places = range(len(state.schema.layout.ids))
+        self._given = GivenColumns(state.sets, state.schema.layout.ids)
         self._chunks = state.chunks[::-1]
         self._levels = state.levels.sources[::-1]
         self._at = at if at is not None and at < state.stamp else None
@@ -79,7 +60,7 @@ class PointLookup:
         self._inline = inline
         self._rows: list[Row | None] = []
         self._unread: list[int] = []
-        self._begun: dict[int, _Versions] = {}
+        self._begun: dict[int, BegunRow] = {}
         self._looked_at = 0  #: The number of versions that were looked at one by one.
 
     def find(self, keys: Sequence[bytes]) -> FoundRows:
@@ -93,7 +74,7 @@ class PointLookup:
         for level in self._levels:
             wanted = self._look_into_level(level, wanted)
         for position, begun in self._begun.items():  # No version before them has a value for the other columns.
-            self._rows[position] = self._completed(begun.partial)
+            self._rows[position] = begun.row()
         return FoundRows(self._schema, self._rows, sorted(self._unread))
 
     def _look_into_chunk(self, chunk: MemoryChunk, wanted: list[_Wanted]) -> list[_Wanted]:
@@ -169,68 +150,36 @@ class PointLookup:
 
     def _decides(self, source: SortedRows, key: Comparable, last: int, position: int) -> bool:
         """Look at the versions of a key in a source, newest first. Return whether its row is decided, or left."""
-        rows, at = source.rows, self._at
-        stamps, deleted, partial = rows.marks
-        begun = self._begun.get(position) or _Versions()
-        before: CompletedRow | None = None
+        stamps, deleted, partial = source.rows.marks
+        columns, at = source.rows.columns(self._adapter), self._at
+        begun = self._begun.get(position) or BegunRow(self._places)
         for place in source.newest_first(key, last):
-            begun.count += 1
+            begun.looked_at += 1
             self._looked_at += 1
-            if self._inline and (begun.count > INLINE_KEY_VERSIONS_MAX or self._looked_at > INLINE_VERSIONS_MAX):
+            if self._inline and (begun.looked_at > INLINE_KEY_VERSIONS_MAX or self._looked_at > INLINE_VERSIONS_MAX):
                 self._leave([(key, position)])
                 return True
-            if at is not None and stamps.at(place) > at:
+            stamp = stamps.at(place)
+            if at is not None and stamp > at:
                 continue
             if deleted is not None and deleted.at(place):
                 break
-            if begun.partial:
+            if begun.count:
                 known = begun.known(self._completed_rows, key, self._until)
-                if known is not None and stamps.at(place) < known.stamp:
-                    before = known
+                if known is not None and stamp < known.stamp:
+                    begun.fill(known.row)
                     break
-            begun.partial.append((rows, place))
-            if partial is None or not partial.at(place):
+            number = 0 if partial is None else partial.at(place)
+            if begun.take(columns, place, stamp, self._given.of(number)):
                 break
         else:
             self._begun[position] = begun
             return False
         self._begun.pop(position, None)
-        row = self._rows[position] = self._completed(begun.partial, before)
-        if row is not None and len(begun.partial) >= KEPT_FROM:
+        row = self._rows[position] = begun.row()
+        if row is not None and begun.count >= KEPT_FROM:
             self._completed_rows.put(key, begun.stamp, row)
         return True
-
-    def _completed(
-        self, newest_first: Sequence[tuple[PlainRows, int]], before: CompletedRow | None = None
-    ) -> Row | None:
-        """Return the row of versions. Each takes the columns that it lacks from the versions before it.
-
-        ``before`` is the row of those that are not among them."""
-        if not newest_first:
-            return None
-        values: list[Any] = [None] * len(self._columns)
-        lacking = frozenset(range(len(self._columns)))
-        for rows, place in newest_first:
-            partial = rows.marks.partial
-            number = 0 if partial is None else partial.at(place)
-            given = self._given_by(number) & lacking if number else lacking
-            columns = rows.columns(self._adapter)
-            for column in given:
-                values[column] = columns[column].at(place)
-            lacking -= given
-        if before is not None:
-            for column in lacking:
-                values[column] = before.row[column]
-        return tuple(values)
-
-    def _given_by(self, number: int) -> frozenset[int]:
-        """Return the positions in the schema of the columns of a set."""
-        found = self._given.get(number)
-        if found is None:
-            ids = self._sets.ids(number)
-            found = frozenset(place for place, column in enumerate(self._columns) if column.id in ids)
-            self._given[number] = found
-        return found
 
 
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:

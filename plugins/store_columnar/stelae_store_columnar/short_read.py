@@ -14,8 +14,8 @@ import pyarrow as pa
 from stelae.rows.key_order import Comparable
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Layout
-from stelae_store_columnar.column_values import ColumnValues
-from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRows, KnownRow
+from stelae_store_columnar.begun_row import BegunRow, GivenColumns
+from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRows
 from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.sources import PlainSlice
@@ -36,16 +36,16 @@ class ShortRead:
         self._places = state.adapter.places(layout)
         self._has_all_columns = layout.ids == state.schema.layout.ids
         self._completed = CompletedRows(cache, state)
-        self._given: dict[int, frozenset[int]] = {}
+        self._given = GivenColumns(state.sets, layout.ids)
         self._newest: dict[Comparable, Row | None] = {}  # ``None``: the newest version is a deletion.
-        self._begun: dict[Comparable, _BegunRow] = {}
+        self._begun: dict[Comparable, BegunRow] = {}
 
     def rows(self, parts: Sequence[PlainSlice]) -> RowBatch:
         """Return the visible rows of slices, which are ordered from oldest to newest, in key order. Called once."""
         for part in reversed(parts):
             self._look_below(part)
         for key, left in self._begun.items():  # No version below has a value for the columns that it lacks.
-            self._newest[key] = tuple(left.values)
+            self._newest[key] = left.row()
         newest = self._newest
         rows = [row for key in sorted(newest) if (row := newest[key]) is not None]
         # One call of Arrow for all columns costs a third of one call for each column.
@@ -89,7 +89,8 @@ class ShortRead:
         while position >= 0 and keys[position] == key:
             place = places[position]
             position -= 1
-            if at is not None and stamps.at(place) > at:
+            stamp = stamps.at(place)
+            if at is not None and stamp > at:
                 continue
             if deleted is not None and deleted.at(place):
                 self._newest[key] = None if above is None else self._end(key, above)
@@ -99,21 +100,21 @@ class ShortRead:
                 whole[key] = position + 1
                 return
             if above is None:
-                above = self._begun[key] = _BegunRow(self._places, stamps.at(place))
-            elif (known := above.known(self._completed, key, self._until)) and stamps.at(place) < known.stamp:
+                above = self._begun[key] = BegunRow(self._places)
+            elif (known := above.known(self._completed, key, self._until)) and stamp < known.stamp:
                 # Versions with the timestamp of the completed row may be newer than it. They may be read again.
-                above.fill([known.row[column] for column in self._places])
+                above.fill_from_schema(known.row)
                 self._newest[key] = self._end(key, above)
                 return
-            if above.take(columns, place, self._given_by(number)):
+            if above.take(columns, place, stamp, self._given.of(number)):
                 self._newest[key] = self._end(key, above)
                 return
 
-    def _end(self, key: Comparable, begun: _BegunRow) -> Row:
+    def _end(self, key: Comparable, begun: BegunRow) -> Row | None:
         """Return the row that was begun, which lacks nothing any more."""
         self._begun.pop(key, None)
-        row = tuple(begun.values)
-        if begun.count >= KEPT_FROM and self._has_all_columns:
+        row = begun.row()
+        if row is not None and begun.count >= KEPT_FROM and self._has_all_columns:
             self._completed.put(key, begun.stamp, row)
         return row
 
@@ -129,44 +130,3 @@ class ShortRead:
             return part.rows.rows([part.places[position] for position in positions], adapter, self._layout)
         places = part.places.to_pylist()
         return part.rows.rows([places[position] for position in positions], adapter, self._layout)
-
-    def _given_by(self, number: int) -> frozenset[int]:
-        """Return the positions of the columns of the layout that a set of columns has."""
-        found = self._given.get(number)
-        if found is None:
-            ids = self._state.sets.ids(number)
-            found = frozenset(place for place, column in enumerate(self._layout.ids) if column in ids)
-            self._given[number] = found
-        return found
-
-
-class _BegunRow(KnownRow):
-    """A row of which only partial versions were found yet.
-
-    Args:
-        places: the positions in the schema of the columns of the row.
-        stamp: the hybrid timestamp of the newest version.
-    """
-
-    __slots__ = ("_places", "count", "lacking", "stamp", "values")
-
-    def __init__(self, places: Sequence[int], stamp: int) -> None:
-        super().__init__()
-        self._places = places
-        self.stamp = stamp
-        self.count = 0  #: The number of versions.
-        self.values: list[Any] = [None] * len(places)
-        self.lacking = frozenset(range(len(places)))  #: Positions without a value.
-
-    def take(self, columns: Sequence[ColumnValues], place: int, given: frozenset[int]) -> bool:
-        """Take the values at some positions that are lacking from an older version. Return whether none lacks now."""
-        self.count += 1
-        for position in given & self.lacking:
-            self.values[position] = columns[self._places[position]].at(place)
-        self.lacking -= given
-        return not self.lacking
-
-    def fill(self, row: Sequence[Any]) -> None:
-        """Take the values that are lacking from an older row."""
-        for position in self.lacking:
-            self.values[position] = row[position]

@@ -12,7 +12,8 @@ from stelae.spi.scan import Compare, Order, ScanSpec
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op, Row
-from stelae_store_columnar import ColumnarStore, short_read
+from stelae_store_columnar import ColumnarStore
+from stelae_store_columnar.begun_row import BegunRow
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.short_read import ShortRead
@@ -152,13 +153,13 @@ def test_the_loop_does_not_read_thousands_of_versions_of_a_key() -> None:
 
 def test_the_versions_of_a_counter_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    inner = short_read._BegunRow.take
+    inner = BegunRow.take
 
-    def counting(self: Any, columns: Any, place: int, given: Any) -> bool:
+    def counting(self: Any, columns: Any, place: int, *given: Any) -> bool:
         taken.append(place)
-        return inner(self, columns, place, given)
+        return inner(self, columns, place, *given)
 
-    monkeypatch.setattr(short_read._BegunRow, "take", counting)
+    monkeypatch.setattr(BegunRow, "take", counting)
     replica = filled(10)
     for turn in range(300):
         replica.write(Op(OpKind.UPDATE, [(4, turn)], (1, 3)))

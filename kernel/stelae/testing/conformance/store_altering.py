@@ -127,15 +127,19 @@ class AlteringRun:
     def _update_again_and_again(self) -> None:
         """Update one row column by column, and look it up between the updates, while the schema may change.
 
-        An engine may keep what it completed from many versions for the next lookups."""
+        An engine may keep what it completed from many versions for the next lookups. A row has many if their updates
+        leave a column alone, so that most runs update the same column."""
         draw = self._draws.below
         row = self._draws.below(1 << 20)
-        for _ in range(4 + draw(6)):
+        of_first = draw(4) > 0
+        for _ in range(6 + draw(10)):
             schema, rows = self._model.schema, self._model.rows()
             if draw(8) == 0:
                 self._alter(self._draws.changed(schema))
             elif rows:
-                self._write(schema, [self._draws.update(schema, rows[row % len(rows)])], again=draw(3) == 0)
+                self._write(
+                    schema, [self._draws.update(schema, rows[row % len(rows)], of_first=of_first)], again=draw(3) == 0
+                )
             else:
                 self._write(schema, self._draws.whole_rows(schema))
             self._look_up(None)

@@ -86,10 +86,12 @@ class Draws:
         columns = schema.columns
         return [Op(OpKind.UPSERT, [tuple(self.value(schema, c) for c in columns) for _ in range(1 + self.below(6))])]
 
-    def update(self, schema: Schema, row: Row) -> Op:
-        """Draw an update of one column of a row, or of none if it has only its key."""
+    def update(self, schema: Schema, row: Row, *, of_first: bool = False) -> Op:
+        """Draw an update of one column of a row, or of none if it has only its key.
+
+        With ``of_first``, it is the first column that is not of the key."""
         others = [column for column in schema.columns if column.id not in schema.key]
-        chosen = [self.pick(others)] if others else []
+        chosen = others[:1] if of_first else [self.pick(others)] if others else []
         key = [row[schema.layout.ids.index(column_id)] for column_id in schema.key]
         values = (*key, *(self.value(schema, column) for column in chosen))
         return Op(OpKind.UPDATE, [values], (*schema.key, *(column.id for column in chosen)))
