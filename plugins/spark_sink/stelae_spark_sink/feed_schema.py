@@ -57,14 +57,16 @@ def feed_schema(schema: Schema, options: SourceOptions) -> t.StructType:
     Raises:
         SchemaMismatch: the table has no such column.
     """
-    rows = FeedRows(schema, column_ids(schema, _own_columns(options.get(COLUMNS))))
+    rows = FeedRows(schema, column_ids(schema, _own_columns(schema, options.get(COLUMNS))))
     return spark_schema((*rows.columns, *FEED_COLUMNS))
 
 
-def _own_columns(names: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the names without those that every feed has."""
+def _own_columns(schema: Schema, names: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the names without those that every feed has. If none is left, they are those of the key."""
+    if names is None:
+        return None
     added = [column.name for column in FEED_COLUMNS]
-    return None if names is None else [name for name in names if name not in added]
+    return [name for name in names if name not in added] or [column.name for column in schema.key_layout.columns]
 
 
 def columns_to_read(schema: Schema, asked: t.StructType, table: str) -> list[str]:
