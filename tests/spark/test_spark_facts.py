@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -12,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, Greater
 from pyspark.sql.types import StructType
 
 from stelae_spark_sink.options import TABLE_PROPERTIES
+from stelae_spark_sink.stream_writer import BATCH_ID, QUERY_ID, RUN_ID
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -88,6 +91,29 @@ def test_spark_adds_properties_of_a_table_to_the_options_when_it_creates_one(spa
         spark.sql("CREATE TEMPORARY VIEW never USING options OPTIONS (mine 'x')")
     assert all(repr(name) in str(created.value) for name in TABLE_PROPERTIES)
     assert "options: ['mine']" in str(viewed.value)
+
+
+def test_tasks_of_a_stream_know_its_query_its_run_and_its_batch(spark: SparkSession, tmp_path: Path) -> None:
+    names = (QUERY_ID, RUN_ID, BATCH_ID)
+
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        for _ in batches:
+            context = TaskContext.get()
+            assert context is not None
+            values = [pyarrow.array([context.getLocalProperty(name)]) for name in names]
+            yield pyarrow.RecordBatch.from_arrays(values, names=["query", "run", "batch"])
+
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text("a line")
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path))
+    writer = lines.mapInArrow(told, "query string, run string, batch string").writeStream.format("memory")
+    query = writer.queryName("told").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    found = sorted(tuple(row) for row in spark.table("told").collect())
+    assert found == [(query.id, query.runId, "0"), (query.id, query.runId, "1")]
 
 
 def by_value(source: type[Any]) -> type[Any]:

@@ -89,7 +89,7 @@ def test_a_batch_that_was_complete_is_not_written_again(
     assert table.get(150)["batch"] == -1, "what came after the batch is still there"  # type: ignore[index]
 
 
-def test_a_source_with_a_name_follows_over_checkpoints(
+def test_a_source_with_a_name_knows_its_last_batch_over_checkpoints_and_refuses_an_earlier_one(
     spark: SparkSession, masters: str, table: Table, folder: Path, tmp_path: Path
 ) -> None:
     add_file(folder, 0)
@@ -97,6 +97,10 @@ def test_a_source_with_a_name_follows_over_checkpoints(
     table.update({"id": 50, "batch": -1})
     run_stream(spark, folder, tmp_path / "two", masters, table, source="feed").awaitTermination(60)
     assert table.get(50)["batch"] == -1  # type: ignore[index]
+    add_file(folder, 1)
+    run_stream(spark, folder, tmp_path / "one", masters, table, source="feed").awaitTermination(60)
+    with pytest.raises(StreamingQueryException, match=r"batch 0 of source 'feed/stream-upsert' was not written"):
+        run_stream(spark, folder, tmp_path / "three", masters, table, source="feed").awaitTermination(60)
 
 
 def test_rows_that_are_refused_end_the_query_or_go_into_a_table_of_rejects(

@@ -1,8 +1,8 @@
 """Names the sources under which a job writes its epochs (ADR 64). Pure.
 
 Tablets know one highest epoch for each source. Writes that are complete each by itself, although they have one source
-and epoch for the user, need names of their own: two operations of one batch, overwrites of two parts of a table, and
-the rejects of two tables."""
+and epoch for the user, need names of their own: two operations of one batch, a stream and a job, overwrites of two
+parts of a table, and the rejects of two tables."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def source_of_job(source: str, options: SourceOptions, *, overwrite: bool) -> st
     where = options.get(REPLACE_WHERE)
     part = "" if where is None else f"-{_hash(json.dumps(where))}"
     return source_of(source, f"overwrite{part}")
+
+
+def source_of_stream(source: str, options: SourceOptions) -> str:
+    """Return the source of the writes of a stream, given the value of its option ``source``.
+
+    It is not that of a job: jobs number their epochs in another way."""
+    return source_of(source, f"stream-{options[OPERATION].name.lower()}")
 
 
 def rejects_fence(fence: SourceFence, table: str) -> SourceFence:

@@ -171,7 +171,7 @@ SOURCE = SparkOption(
     parse=values.source,
     uses=_WRITES,
     text="Name of the source of the rows, for exactly-once writes. A batch needs it together with `epoch`. A stream "
-    "uses the id of its query without it; a name lets a query with a new checkpoint follow an old one.",
+    "uses the id of its query without it.",
 )
 EPOCH = SparkOption(
     name="epoch",

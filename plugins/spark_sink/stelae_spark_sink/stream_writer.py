@@ -2,41 +2,57 @@
 
 Each batch of a query is an epoch, whose number is the batch id. Spark may run a batch again: after a failed task, after
 a failed batch, or after the driver was killed between the writes and its own record of the batch. It then has the same
-batch id and the same rows, in other partitions. A batch that is complete is not written again."""
+batch id and the same rows, in other partitions. A batch that is complete is not written again. Spark repeats the last
+batch only, so an earlier one is of another run: of a copy of the checkpoint, or of another query of the same name."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stelae.spi.errors import PluginError
+from stelae.client import Table
+from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink.job_end import complete_job
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions
+from stelae_spark_sink.job_sources import source_of_stream
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions, write_timeout_s
 from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import table_of
-from stelae_spark_sink.task_result import check_same_table, report, total_of
+from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark sets for the tasks of a stream. ``tests/spark`` checks that it does."""
+RUN_ID = "spark.jobGroup.id"
+"""Local properties that Spark sets for the tasks of a stream. ``tests/spark`` checks that it does. A query that starts
+again has another run."""
 
 BEGUN_MAX = 1024
 """The most runs of queries that a process remembers. One that is forgotten begins its next batch, which is harmless."""
 
-_begun: dict[tuple[str, str], None] = {}
-"""The runs of queries, with their sources, of which this process has begun an epoch, in the order of their begin."""
+
+class FirstBatch(NamedTuple):
+    """The epoch that this process has begun first in a run of a query."""
+
+    epoch: int
+    is_complete: bool  #: It was complete before.
+
+
+_begun: dict[tuple[str, str], FirstBatch] = {}
+"""By run and source, in the order of their begin."""
+
+
+class CheckpointBehind(CallerError, code="SPARK_CHECKPOINT_BEHIND"):
+    """A batch has the number of an earlier one that is complete, and perhaps other rows. They are not written."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of one run of a query. The driver makes it and sends it to each task.
+    """Writes one batch of a query. The driver makes it and sends it to each task.
 
     Args:
         options: the options of the source.
@@ -49,7 +65,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SourceOptions, given: StructType) -> None:
         self._options = options
-        self._run = uuid.uuid4().hex
         check_columns(table_of(options, planning=True), options, given)
         check_rejects_table(options)
 
@@ -57,23 +72,33 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of a task.
 
         Only the first batch of a run can be complete: Spark begins a batch when it has recorded the one before. So each
-        process asks once for each run."""
+        process asks once for each run. If a later batch is over, another query has the same name: the task fails.
+
+        Raises:
+            EpochOver: a later batch has begun.
+            TaskFailed, SchemaMismatch: as ``write_task`` does.
+        """
         fence = self._fence()
-        run = (self._run, fence.source)
-        result = write_task(self._options, fence, iterator, begin=run not in _begun)
-        if not result.skipped:
-            _begun[run] = None
+        run = (task_property(RUN_ID) or "", fence.source)
+        begun = _begun.get(run) if run[0] else None
+        if begun == FirstBatch(fence.epoch, is_complete=True):
+            for _ in iterator:
+                pass
+            return TaskResult(fence, skipped=True)
+        result = write_task(self._options, fence, iterator, begin=begun is None)
+        if begun is None:
+            _begun[run] = FirstBatch(fence.epoch, result.skipped)
             while len(_begun) > BEGUN_MAX:
                 del _begun[next(iter(_begun))]
         return result
 
     def _fence(self) -> SourceFence:
         """Return the source and epoch of the batch that this task belongs to."""
-        context = TaskContext.get()
-        query, batch = (None if context is None else context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+        query, batch = task_property(QUERY_ID), task_property(BATCH_ID)
         if query is None or batch is None:
             raise PluginError(f"Spark did not tell the task its query and batch ({QUERY_ID}, {BATCH_ID})")
-        return checked_fence(self._options.get(SOURCE) or f"spark/{query}", int(batch))
+        name = self._options.get(SOURCE)
+        return checked_fence(f"spark/{query}" if name is None else source_of_stream(name, self._options), int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Complete a batch, once all tasks have written.
@@ -81,6 +106,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
             TableReplaced: the table was dropped and created anew during the batch. Spark runs it again.
+            CheckpointBehind: the batch is complete, and so is the next one.
         """
         total = total_of(messages)
         if total is None:
@@ -88,8 +114,28 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = self._options
         table = table_of(options)
         check_same_table(table.name, {table.table_id, *total.table_ids})
+        if total.skipped:
+            _check_is_last(table, total.fence, write_timeout_s(options))
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         complete_job(options, table, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """End a batch without an effect of its own: Spark runs it again, and then it is completed."""
+
+
+def task_property(name: str) -> str | None:
+    """Return a local property of the task that runs in this process; ``None``: it has no such property."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _check_is_last(table: Table, fence: SourceFence, timeout_s: float) -> None:
+    """Check that the batch after one that is complete is not. ``CheckpointBehind``: it is."""
+    source, batch = fence
+    if not table.epoch(source, batch + 1).begin(timeout_s=timeout_s):
+        fact = f"batch {batch} of source {source!r} was not written, because it and batch {batch + 1} are complete"
+        raise CheckpointBehind(
+            f"{fact} in table {table.name!r}, and Spark repeats the last batch only. The rows can be others: the "
+            "checkpoint is older than the table, or another query has the same name. Continue with the checkpoint of "
+            "the last run, or set the option 'source' to a new name, with which all batches are written"
+        )

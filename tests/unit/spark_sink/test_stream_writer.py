@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+from itertools import count
+
 import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stelae.client import Table
-from stelae.spi.write import checked_fence
+from stelae.rows.operations import operation
+from stelae.spi.errors import PluginError
+from stelae.spi.write import OpKind
 from stelae_spark_sink import data_source, rejects_table, stream_writer
-from stelae_spark_sink.stream_writer import StreamWriter
+from stelae_spark_sink.stream_writer import CheckpointBehind, StreamWriter
 from stelae_spark_sink.task_result import TableReplaced
+from stelae_spark_sink.task_writer import EpochOver
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string", "nullable": True}]
 GIVEN = StructType([StructField("id", LongType()), StructField("note", StringType())])
-QUERY = "spark/q1"
+
+NO_ROWS = bytes(operation(OpKind.UPSERT, [], None).rows)
+
+InTask = Callable[[int, str], None]
+Run = Callable[..., None]
 
 
 @pytest.fixture
@@ -32,52 +43,97 @@ def stream(**options: str) -> StreamWriter:
     return made
 
 
-def run(writer: StreamWriter, number: int, note: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a batch of one row, as a task in which Spark has set the query and the batch."""
-    monkeypatch.setattr(StreamWriter, "_fence", lambda _: checked_fence(QUERY, number))
-    raw = pa.array([note.encode() if isinstance(note, str) else note], pa.binary())
-    notes = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
-    rows = pa.RecordBatch.from_arrays([pa.array([number]), notes], GIVEN.names)
-    writer.commit([writer.write(iter([rows]))], number)
+@pytest.fixture
+def in_task(monkeypatch: pytest.MonkeyPatch) -> InTask:
+    """Returns a function that sets what Spark tells a task: the batch, and the run of the query."""
+    monkeypatch.setattr(stream_writer, "_begun", {})
+
+    def set_properties(batch: int, run: str) -> None:
+        known = {stream_writer.QUERY_ID: "q1", stream_writer.BATCH_ID: str(batch), stream_writer.RUN_ID: run}
+        monkeypatch.setattr(stream_writer, "task_property", known.get)
+
+    return set_properties
+
+
+@pytest.fixture
+def run(in_task: InTask) -> Run:
+    """Returns a function that runs a batch of one row, in a run of its own or in a given one.
+
+    Spark makes a writer for each batch."""
+    runs = count()
+
+    def run(number: int, note: str | bytes, of: str = "", **options: str) -> None:
+        in_task(number, of or f"run {next(runs)}")
+        raw = pa.array([note.encode() if isinstance(note, str) else note], pa.binary())
+        notes = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+        rows = pa.RecordBatch.from_arrays([pa.array([number]), notes], GIVEN.names)
+        writer = stream(**options)
+        writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows]))], number)
+
+    return run
+
+
+def begins(table: Table) -> int:
+    """How many operations without rows the tablets got, for their epochs."""
+    return sum(bytes(one.rows) == NO_ROWS for tablet in table._table._tablets for one in tablet.operations)
 
 
 def test_a_process_begins_an_epoch_once_for_each_run_and_remembers_some_of_them(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+    table: Table, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_writer, "_begun", {})
+    """Spark makes a writer for each batch. Each had a run of its own, so each batch was begun on all tablets."""
     monkeypatch.setattr(stream_writer, "BEGUN_MAX", 2)
-    runs = [stream() for _ in range(4)]
-    for number, writer in enumerate(runs):
-        run(writer, number, "new", monkeypatch)
-    assert [one for one, _ in stream_writer._begun] == [writer._run for writer in runs[2:]]
-    run(runs[0], 4, "of a run that is forgotten", monkeypatch)
-    assert table.scan().count() == 5
+    for number, of in enumerate("aaab"):
+        run(number, "new", of)
+    assert begins(table) == 3 + 3 + 4, "on three tablets for each run, and on one at the end of each batch"
+    run(4, "new", "c")
+    run(5, "of a run that is forgotten", "a")
+    assert [one for one, _ in stream_writer._begun] == ["c", "a"]
+    assert table.scan().count() == 6
 
 
-def test_a_stream_may_wait_longer_than_a_write_is_retried(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(stream(timeoutSeconds="600"), 0, "new", monkeypatch)
+def test_every_task_of_a_batch_that_is_complete_writes_nothing(table: Table, run: Run) -> None:
+    run(0, "first", "a")
+    table.update({"id": 0, "note": "of others"})
+    for _ in range(2):
+        run(0, "first", "b")
+    run(1, "next", "b")
+    assert [row["note"] for row in table.scan(order="key").to_pylist()] == ["of others", "next"]
+
+
+def test_of_two_queries_with_one_name_the_one_behind_fails(table: Table, run: Run) -> None:
+    """Each of its batches was taken for one that is complete, and was skipped without an error."""
+    run(0, "of a", "a")
+    run(0, "of b", "b")  # It cannot be told from a batch that runs again.
+    run(1, "of a", "a")
+    with pytest.raises(EpochOver, match="a later run of the source writes the table"):
+        run(1, "of b", "b")
+
+
+def test_a_stream_may_wait_longer_than_a_write_is_retried(table: Table, run: Run) -> None:
+    run(0, "new", timeoutSeconds="600")
     assert table.scan().to_pylist() == [{"id": 0, "note": "new"}]
 
 
 def test_a_batch_that_has_only_rejects_is_complete_when_it_runs_again(
-    table: Table, make_table: MadeTable, monkeypatch: pytest.MonkeyPatch
+    table: Table, make_table: MadeTable, run: Run
 ) -> None:
     """No tablet of the table had a row of the batch, so none knew that it was complete. The table of rejects did, and
     refused the rejects: each start of the query failed, after the driver was killed before its record of the batch."""
     rejects = make_table("rejects", rejects_table.definition(), [*rejects_table.KEY])
     options = {"rejectsTable": "rejects", "failOnRowErrors": "false"}
     for _ in range(2):
-        run(stream(**options), 7, b"\xff", monkeypatch)
+        run(7, b"\xff", **options)
     assert [row["code"] for row in rejects.scan().to_pylist()] == ["BAD_VALUE"]
-    run(stream(**options), 8, "good", monkeypatch)
+    run(8, "good", **options)
     assert table.scan().to_pylist() == [{"id": 8, "note": "good"}]
 
 
 def test_a_batch_during_which_the_table_is_created_anew_runs_again(
-    table: Table, make_table: MadeTable, monkeypatch: pytest.MonkeyPatch
+    table: Table, make_table: MadeTable, run: Run, in_task: InTask
 ) -> None:
     """A part of the batch was in the table that was dropped, and the batch counted as written."""
-    monkeypatch.setattr(StreamWriter, "_fence", lambda _: checked_fence(QUERY, 3))
+    in_task(3, "run")
     writer, notes = stream(), pa.array(["new"])
     messages = [writer.write(iter([pa.RecordBatch.from_arrays([pa.array([1]), notes], GIVEN.names)]))]
     anew = make_table("readings", COLUMNS, ["id"])
@@ -85,5 +141,28 @@ def test_a_batch_during_which_the_table_is_created_anew_runs_again(
     messages.append(writer.write(iter([pa.RecordBatch.from_arrays([pa.array([2]), notes], GIVEN.names)])))
     with pytest.raises(TableReplaced):
         writer.commit(messages, 3)
-    run(stream(), 3, "again", monkeypatch)
+    run(3, "again")
     assert anew.scan(order="key").to_pylist() == [{"id": 2, "note": "new"}, {"id": 3, "note": "again"}]
+
+
+def test_a_batch_before_the_last_one_is_refused_because_its_rows_may_be_others(table: Table, run: Run) -> None:
+    """Spark repeats the last batch only. With a checkpoint that is a copy of an older one, a batch has a number that is
+    complete and rows that are not, and they were skipped without an error."""
+    for number in range(3):
+        run(number, "first", "a")
+    run(2, "again")
+    with pytest.raises(CheckpointBehind, match=r"batch 1 .*'spark/q1'.* batch 2 .*'readings'.* checkpoint"):
+        run(1, "other rows")
+    run(3, "next")
+    assert [row["note"] for row in table.scan(order="key").to_pylist()] == [*["first"] * 3, "next"]
+
+
+def test_a_stream_with_a_name_and_a_job_with_the_same_name_are_two_sources(table: Table, run: Run) -> None:
+    run(0, "new", source="weather")
+    assert table.epoch("weather", 0).begin() and table.epoch("weather/upsert", 0).begin()
+    assert not table.epoch("weather/stream-upsert", 0).begin()
+
+
+def test_a_task_that_spark_does_not_tell_its_batch_fails(table: Table) -> None:
+    with pytest.raises(PluginError, match=r"its query and batch \(sql.streaming.queryId, streaming.sql.batchId\)"):
+        stream().write(iter([]))
