@@ -188,6 +188,7 @@ SOAK: dict[str, Command] = {
     # One test has faults for twenty minutes, and others kill a node at each of 75 steps.
     "soak-chaos": pytest(*LONG_TESTS, "tests/soak"),
     "soak-e2e": pytest("-n", "6", "--dist", "loadfile", "tests/e2e"),
+    "soak-spark": pytest("tests/spark"),
     **{
         f"soak-demo-{wal}-{store}": tool("stelae", "demo", "--wal", wal, "--store", store)
         for wal, store in (("segmented", "columnar"), ("shared", "lmdb"), ("lmdb", "memory"))

@@ -61,18 +61,23 @@ def test_a_table_created_with_columns_has_lost_its_options_and_takes_those_of_a_
 # -- what Spark refuses, and what the reference page says to use instead ---------------------------
 
 
-@pytest.fixture
-def rows(client: Client) -> Iterator[Table]:
-    """A table of three rows."""
+@pytest.fixture(scope="module")
+def table_of_rows(client: Client) -> Table:
+    """The table behind the views."""
     columns = [
         {"name": "id", "type": "int64"},
         {"name": "note", "type": "string", "nullable": True},
         {"name": "celsius", "type": "double", "nullable": True},
     ]
-    table = client.create_table("sqlrows", columns, "id", replicas=1)
-    table.insert([(n, "old", float(n)) for n in (1, 2, 3)])
-    yield table
-    client.drop_table("sqlrows")
+    return client.create_table("sqlrows", columns, "id", replicas=1)
+
+
+@pytest.fixture
+def rows(table_of_rows: Table) -> Table:
+    """A table of three rows."""
+    table_of_rows.delete_ignore([(n,) for n in range(10)])
+    table_of_rows.insert([(n, "old", float(n)) for n in (1, 2, 3)])
+    return table_of_rows
 
 
 def create_view(spark: SparkSession, masters: str, name: str, columns: str = "", options: str = "") -> None:
