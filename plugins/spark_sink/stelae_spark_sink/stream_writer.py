@@ -65,7 +65,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SourceOptions, given: StructType) -> None:
         self._options = options
-        check_columns(table_of(options, planning=True), options, given)
+        check_columns(table_of(options), options, given)  # A stream plans a batch whenever one is due.
         check_rejects_table(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:

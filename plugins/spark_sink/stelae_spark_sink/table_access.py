@@ -16,7 +16,7 @@ from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
 
 CONNECT_TIMEOUT_S = 30.0
 """How long the driver waits for masters while it plans, in seconds: long enough for an election, and short enough for
-a user who has mistyped an address. Tasks, and the end of a job, wait for ``timeoutSeconds``."""
+a user who has mistyped an address. Tasks, the end of a job, and the batches of a stream wait for ``timeoutSeconds``."""
 
 LOCATION = "STELAE_LOCATION"
 """Environment variable of an executor: where it is, as ``/dc/rack/host``. Its tasks read from the nearest replicas."""

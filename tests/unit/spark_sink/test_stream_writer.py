@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import msgspec
@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from stelae.client import Table
+from stelae.client import Client, Table
 from stelae.rows.operations import operation
-from stelae.spi.errors import PluginError
+from stelae.spi.errors import PluginError, Unavailable
 from stelae.spi.write import OpKind
-from stelae_spark_sink import data_source, rejects_table, stream_writer
+from stelae_spark_sink import data_source, rejects_table, stream_writer, table_access
 from stelae_spark_sink.stream_writer import CheckpointBehind, StreamWriter
 from stelae_spark_sink.task_result import TableReplaced
 from stelae_spark_sink.task_writer import EpochOver
@@ -113,6 +113,22 @@ def test_of_two_queries_with_one_name_the_one_behind_fails(table: Table, run: Ru
 def test_a_stream_may_wait_longer_than_a_write_is_retried(table: Table, run: Run) -> None:
     run(0, "new", timeoutSeconds="600")
     assert table.scan().to_pylist() == [{"id": 0, "note": "new"}]
+
+
+def test_a_batch_waits_for_the_masters_as_long_as_its_tasks_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes a writer for each batch, in a new process after a pause of a minute. A stream ended if the masters
+    were away for longer than a user waits who has mistyped an address."""
+    waited: list[float] = []
+
+    def none_answers(addresses: Sequence[str], *, location: str, timeout_s: float) -> Client:
+        waited.append(timeout_s)
+        raise Unavailable("no master answered in time")
+
+    monkeypatch.setattr(table_access, "_clients", {})
+    monkeypatch.setattr(table_access, "connect", none_answers)
+    with pytest.raises(Unavailable, match=r"no master answered in time; check the option 'masters'"):
+        stream(timeoutSeconds="90")
+    assert waited == [90.0]
 
 
 def test_a_batch_that_has_only_rejects_is_complete_when_it_runs_again(
