@@ -7,6 +7,7 @@ no data.
 *Plain values* are the values of rows in Python without Arrow: ``bool``, ``int``, ``float``, ``str``, ``bytes``,
 ``Decimal``, a date as days and a timestamp as microseconds since 1970-01-01 UTC."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
@@ -75,6 +76,11 @@ class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     nullable: bool = False  #: Whether the value may be null. A key column is not nullable.
     #: The plain value of rows that have no value for this column (a decimal as text); ``None``: there is no default.
     default: Any = None
+
+    def __post_init__(self) -> None:
+        if self.default != self.default:
+            # NaN differs from itself, and a column must equal its copies: comparisons take one object for equal.
+            msgspec.structs.force_setattr(self, "default", math.nan)
 
     @property
     def data_type(self) -> DataType:
