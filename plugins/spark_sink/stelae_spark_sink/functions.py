@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -228,7 +229,7 @@ def create_table_from(
 
     Raises:
         UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
-        SchemaMismatch: the frame has no such key column.
+        SchemaMismatch: the frame has no such key column, or two columns of one name.
         TableExists: there is a table of this name.
         Unavailable: no master answers, or the table is not ready in time.
     """
@@ -236,6 +237,9 @@ def create_table_from(
     unknown = [name for name in names if name not in frame.columns]
     if unknown:
         raise SchemaMismatch(f"the frame has no key column {unknown[0]!r}; it has: {', '.join(frame.columns)}")
+    repeated = [name for name, count in Counter(frame.columns).items() if count > 1]
+    if repeated:
+        raise SchemaMismatch(f"the frame has several columns {repeated[0]!r}; rename one of them, or leave it out")
     columns = [
         {"name": name, "type": kind, "nullable": name not in names} for name, kind in column_types(frame.schema).items()
     ]
