@@ -44,7 +44,7 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         kind=ProfileKind.LOOKUPS,
         name="columnar: a lookup takes a partial version for a whole one",
         rule="contract store 6",
-        target="stelae_store_columnar.point_lookup:PointLookup._completed",
+        target="stelae_store_columnar.begun_row:BegunRow.take",
         replacement=mutations.take_the_newest_version_as_it_is,
         invariant="snapshot_repeatability",
     ),

@@ -51,6 +51,7 @@ def forget_keys_of_merged_blocks(original: Original, self: Any, row_group: Any, 
     return sorted([*original(self, row_group, held), *forgotten])
 
 
-def take_the_newest_version_as_it_is(original: Original, self: Any, newest_first: Any, before: Any = None) -> Any:
+def take_the_newest_version_as_it_is(original: Original, self: Any, *version: Any) -> bool:
     """Leave columns that the newest version lacks without a value."""
-    return original(self, newest_first[:1])
+    original(self, *version)
+    return True
