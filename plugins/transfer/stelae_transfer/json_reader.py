@@ -162,6 +162,8 @@ class _LineParser:
         decimals = any(c.data_type.name == "decimal" for c in schema.columns)
         self._decoder = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal) if decimals else _PLAIN
         self._floats = [c for c in schema.columns if c.data_type.name in ("float", "double")]
+        numeric = ("decimal", "float", "double")
+        self._others = [c.name for c in schema.columns if decimals and c.data_type.name not in numeric]
 
     def read(self, number: int, line: bytes) -> dict[str, Any] | BadRow:
         try:
@@ -179,6 +181,9 @@ class _LineParser:
                 if not (isfinite(nearest) if column.type == "float" else keeps(str(value), nearest)):
                     return BadRow(number, "BAD_VALUE", _rounded(column, value), row)
                 row[column.name] = nearest
+        for name in self._others:  # As without a decimal in the table, so that 1.0 is a value of an integer column.
+            if isinstance(value := row.get(name), Decimal):
+                row[name] = number_of(str(value))
         for name, convert in self._special.items():
             if isinstance(value := row.get(name), str):
                 try:
