@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import typer
 
 from stelae.cli.kit.connection import BadTarget, connect_patiently, split
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
@@ -111,16 +110,18 @@ def _note_left_alone(healthy: Sequence[NotPlanned], wanted: Sequence[str]) -> No
 
 
 def run_apply(target: RecoverTarget, file: Path, *, yes: bool, wait_s: float, as_json: bool) -> int:
-    """Apply a plan and return the exit code: ``EXIT_FAILED`` if a tablet was not recovered."""
+    """Apply a plan and return the exit code: ``EXIT_FAILED`` if a tablet was not, or cannot be, recovered."""
     plan = decode_plan(_read(file))
-    if not plan.tablets:
-        note("the plan has no tablets; there is nothing to do")
-        return EXIT_OK
-    if not as_json:
+    outcomes: list[RecoveryOutcome] = []
+    incomplete: list[str] = []
+    if not as_json and (plan.tablets or plan.unrecoverable):
         print_plan(plan)
-    if not yes:
-        _confirm(plan)
-    outcomes, incomplete = asyncio.run(_apply(target, plan, wait_s))
+    if plan.tablets:
+        if not yes:
+            _confirm(plan)
+        outcomes, incomplete = asyncio.run(_apply(target, plan, wait_s))
+    else:
+        note("the plan recovers no tablet; there is nothing to do")
     if as_json:
         print_json({"tablets": msgspec.to_builtins(outcomes), "incomplete": incomplete})
     else:
@@ -129,11 +130,14 @@ def run_apply(target: RecoverTarget, file: Path, *, yes: bool, wait_s: float, as
         for tablet_id in incomplete:
             note(f"tablet {tablet_id} does not have all of its replicas yet; `stelae check` shows what it waits for")
     failed = sum(outcome.result is RecoveryResult.FAILED for outcome in outcomes)
-    if target.masters and not failed:
+    if target.masters and outcomes and not failed:
         note(f"next: stelae master add HOST:PORT --connect {plan.tablets[0].survivor.address}, for each new master")
     if failed:
         note(f"{tablets_text(failed)} of {len(outcomes)} not recovered; the lines above say what to do next")
-    return EXIT_FAILED if failed or incomplete else EXIT_OK
+    if plan.unrecoverable:
+        fact = f"{tablets_text(len(plan.unrecoverable))} without a survivor cannot be recovered"
+        note(f"{fact}; start one of its servers again, or restore the table from a backup")
+    return EXIT_FAILED if failed or incomplete or plan.unrecoverable else EXIT_OK
 
 
 async def _apply(target: RecoverTarget, plan: RecoveryPlan, wait_s: float) -> tuple[list[RecoveryOutcome], list[str]]:
@@ -156,9 +160,10 @@ async def _apply(target: RecoverTarget, plan: RecoveryPlan, wait_s: float) -> tu
 def _confirm(plan: RecoveryPlan) -> None:
     if not sys.stdin.isatty():
         raise CallerError("the recovery may lose acknowledged writes; read the plan, then pass --yes")
-    typer.confirm(
-        f"Recover {tablets_text(len(plan.tablets))}, and give up what is lost? It cannot be undone", abort=True
-    )
+    question = f"Recover {tablets_text(len(plan.tablets))}, and give up what is lost? It cannot be undone [y/N]:"
+    print(question, end=" ", file=sys.stderr, flush=True)  # Not standard output, which may be the document of --json.
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CallerError("the recovery was not confirmed; nothing was changed")
 
 
 def _read(file: Path) -> bytes:
