@@ -129,6 +129,7 @@ def run_import(options: ImportOptions) -> int:
     """
     if options.mode not in MODES:
         raise BadImport(f"unknown --mode {options.mode!r}; known modes: {', '.join(MODES)}")
+    _check_paths(options)
     source = _inspect(options)
     name = options.target.table or options.file.name.partition(".")[0]
     if options.show_schema:
@@ -145,6 +146,13 @@ def run_import(options: ImportOptions) -> int:
         _note_repeated_keys(options, source, made.key)
         return _dry_run(options, source, name, made.schema(), source.columns)
     return asyncio.run(_import(options, source))
+
+
+def _check_paths(options: ImportOptions) -> None:
+    """Raise ``BadImport`` if the input is named as a file that the import writes: it would be replaced."""
+    for option, path in (("--journal", options.journal), ("--bad-rows", options.bad_rows)):
+        if path is not None and path.exists() and options.file.exists() and path.samefile(options.file):
+            raise BadImport(f"{option} {path} is the input; choose another file")
 
 
 async def _import(options: ImportOptions, source: _InputFile) -> int:
@@ -248,6 +256,10 @@ def _dry_run(options: ImportOptions, source: _InputFile, name: str, schema: Sche
     rows = bad = 0
     # Not the file of bad rows: an interrupted import still needs that.
     path = _beside(options, options.bad_rows, name, "dry-run.jsonl")
+    journal = _beside(options, options.journal, name, "import")
+    if options.bad_rows is not None and path.exists() and journal.exists():
+        fact = f"{journal} is the journal of an interrupted import, whose bad rows may be in {path}"
+        raise BadImport(f"{fact}; choose another file with --bad-rows")
     with closing(_open(options, source.kind)) as reader, closing(Rejects(path, 0)) as rejects:
         for chunk in reader.chunks(schema, columns, 0):
             found = check_chunk(schema, MODES[options.mode], chunk)
