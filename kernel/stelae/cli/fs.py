@@ -77,12 +77,10 @@ def format_node(
 @commands.command("uuid")
 def print_uuid(directory: DirectoryArgument = None, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Print the uuid of the node in a directory. Works while the node runs."""
-    from stelae.host.directory_layout import DirectoryLayout
-    from stelae.host.instance import InstanceFile
-    from stelae.machine.files import RealFiles
+    from stelae.cli.no_node_here import instance_in
 
     root = _directory(directory, _read_config(config) if config is not None else None)
-    instance = InstanceFile(RealFiles(), DirectoryLayout(root)).load()
+    instance = instance_in(root, near=config is None)
     if as_json:
         print_json({"directory": root, "uuid": instance.node_id, "cluster_id": instance.cluster_id})
     else:

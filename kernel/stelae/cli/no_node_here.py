@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 
 from stelae.host.directory_layout import DirectoryLayout
+from stelae.host.instance import Instance, InstanceFile, NotFormatted
+from stelae.machine.files import RealFiles
 from stelae.spi.errors import StorageError
 
 FOUND_MAX = 5
@@ -26,6 +28,19 @@ class NoNodeHere(StorageError, code="NO_NODE_HERE"):
         wanted = os.path.basename(DirectoryLayout(root).instance)
         fact = f"there is no node in this directory: it has no file {wanted!r}, which `stelae fs format` writes"
         super().__init__(f"{fact}{_advice(root) if near else ''}", path=root)
+
+
+def instance_in(root: str, *, near: bool) -> Instance:
+    """Return the instance file of a directory. ``NoNodeHere``: it has none. Raises otherwise as ``InstanceFile.load``.
+
+    Args:
+        root: the directory.
+        near: as for ``NoNodeHere``.
+    """
+    try:
+        return InstanceFile(RealFiles(), DirectoryLayout(root)).load()
+    except NotFormatted as error:
+        raise NoNodeHere(root, near=near) from error
 
 
 def _advice(root: str) -> str:

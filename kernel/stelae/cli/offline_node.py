@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stelae.cli.kit.output import note
-from stelae.cli.no_node_here import NoNodeHere
+from stelae.cli.no_node_here import instance_in
 from stelae.cli.node_config import read_config
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
@@ -17,7 +17,7 @@ from stelae.convert.consensus_engine import ChangedTablet, change_engine
 from stelae.convert.conversion import ConversionPaths, ConversionPlan, convert, settle
 from stelae.convert.offline import InlineWorkers, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.instance import InstanceFile, NotFormatted, lock_directory
+from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.settings import ChosenEngine
 from stelae.machine.files import RealFiles
 from stelae.machine.metrics import NodeMetrics
@@ -92,10 +92,7 @@ class OfflineNode:
             ConfigError, PluginError, StorageError: as reading node.toml and ``settle``."""
         node = cls(directory, config)
         files = node._services.files
-        try:
-            InstanceFile(files, node._layout).load()
-        except NotFormatted as error:
-            raise NoNodeHere(node.root, near=config is None) from error
+        instance_in(node.root, near=config is None)
         lock = lock_directory(files, node._layout, os.getpid(), offline=True)
         try:
             node.settled = settle(files, node._layout)

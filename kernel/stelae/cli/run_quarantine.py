@@ -13,11 +13,11 @@ from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import bytes_text, print_fitted
+from stelae.cli.no_node_here import instance_in
 from stelae.cli.node_config import read_config
 from stelae.cli.offline_node import OfflineNode
 from stelae.config.registry import Registry
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.instance import InstanceFile
 from stelae.lifecycle.quarantine import Quarantined, directory_of, list_quarantine, purge, tablet_of
 from stelae.lifecycle.restore_from_quarantine import OpenAside, restore
 from stelae.lifecycle.startup_decisions import StartupAction, inspect_tablet
@@ -36,7 +36,7 @@ def run_list(directory: str | None, config: str | None, *, as_json: bool) -> int
     if config is not None:
         root = read_config(config, Registry.installed()).node.directory
     files, layout = RealFiles(), DirectoryLayout(root)
-    InstanceFile(files, layout).load()
+    instance_in(root, near=config is None)
     found = [_plain(one) for one in list_quarantine(files, layout)]
     if as_json:
         print_json({"directory": root, "size_bytes": sum(one["size_bytes"] for one in found), "quarantine": found})

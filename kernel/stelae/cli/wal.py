@@ -180,7 +180,9 @@ def convert(
 def _print_next_steps(node: OfflineNode, new: str) -> None:
     """Print where the old log is, and the engine that node.toml must name before the node starts."""
     note(f"the old log is kept; remove {node.set_aside} when the node has caught up")
-    if node.configured not in (None, new):
+    if node.configured is None:
+        note(f'write wal = "{new}" in [engines] of its node.toml before you start the node')
+    elif node.configured != new:
         note(f'node.toml chooses {node.configured!r}; write wal = "{new}" in [engines] before you start the node')
 
 

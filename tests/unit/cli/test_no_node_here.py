@@ -8,6 +8,7 @@ import pytest
 
 from stelae.cli.no_node_here import NoNodeHere
 from stelae.cli.offline_node import OfflineNode
+from tests.unit.cli.test_commands import document, run
 
 
 def refusal(directory: Path) -> str:
@@ -43,3 +44,12 @@ def test_a_folder_with_many_nodes_names_some_of_them(tmp_path: Path) -> None:
 def test_a_directory_without_any_node_says_where_the_right_one_is_written(tmp_path: Path) -> None:
     assert refusal(tmp_path).endswith("; pass the [node] directory of its node.toml")
     assert "no file 'instance'" in str(NoNodeHere(str(tmp_path / "absent")))
+
+
+@pytest.mark.parametrize("words", [("fs", "uuid"), ("tablet", "quarantine", "list")], ids=" ".join)
+def test_commands_that_only_read_a_directory_name_the_right_one_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """They proposed to create another node: stelae fs format, with the folder that was given."""
+    data = node(tmp_path / "data")
+    done = run(*words, str(tmp_path), "--json")
+    assert done.returncode == 1 and document(done)["code"] == "NO_NODE_HERE"
+    assert document(done)["error"].endswith(f"; pass the directory of a node: {data}")

@@ -206,6 +206,13 @@ def test_convert_says_where_the_old_log_is_and_what_node_toml_still_has_to_say(r
     )
 
 
+def test_convert_of_a_directory_says_that_node_toml_has_to_name_the_engine(root: str) -> None:
+    """Without --config it said nothing of node.toml, and the node refused to start."""
+    said = invoke("convert", root, "--to", "shared")[1]
+    assert 'write wal = "shared" in [engines] of its node.toml before you start the node' in said
+    assert "node.toml" not in invoke("convert", root, "--to", "segmented", "--dry-run")[1]
+
+
 def test_the_settings_of_the_engine_that_still_owns_the_log_are_read_from_node_toml(root: str, tmp_path: Path) -> None:
     config = node_toml(tmp_path, root, "[wal.segmented]\nsegment_bytes_first = 5\n")
     with pytest.raises(ConfigError, match=r"node\.toml:9: segment_bytes_first = 5 is out of bounds"):
