@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from stelae import __version__
-from stelae.cli.kit.errors import EXIT_OK, report, report_file_error
+from stelae.cli.kit.errors import EXIT_OK, report, report_file_error, report_refusal
 from stelae.cli.kit.interrupt import reported_interrupt
 from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import flushed_output, note
@@ -103,11 +103,14 @@ def _names(app: typer.Typer) -> set[str | None]:
 def main() -> None:
     """Run the command line and exit with its exit code. Errors go to standard error, and with ``--json`` also to
     standard output."""
-    DOCUMENT.begin(asked=False)
+    DOCUMENT.begin(asked="--json" in sys.argv)  # For errors before the option is read, such as an unknown command.
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
     try:
         with reported_interrupt(), flushed_output():
             build_app(command, with_plugins="--version" not in sys.argv)()
+    except SystemExit as end:
+        report_refusal(end)
+        raise
     except StelaeError as error:
         sys.exit(report(error))
     except OSError as error:

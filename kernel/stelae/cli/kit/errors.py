@@ -63,6 +63,13 @@ def report_file_error(error: OSError) -> int:
     return report(StorageError(error.strerror or str(error), path=" -> ".join(names)))
 
 
+def report_refusal(end: SystemExit) -> None:
+    """Print the document that is owed if the parser has refused the command line. It has printed its message itself."""
+    message = getattr(end.__context__, "format_message", None)
+    if message is not None:
+        print_owed(CallerError(message()), message())
+
+
 def print_owed(error: BaseException, text: str) -> None:
     """Print an error as a JSON document, if the command owes one. The reader may have closed the pipe, or the disk be
     full."""
