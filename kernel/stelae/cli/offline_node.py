@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from stelae.cli.kit.output import note
 from stelae.cli.no_node_here import instance_in
 from stelae.cli.node_config import read_config
+from stelae.client.counted import counted
 from stelae.config.contracts import EngineKind
 from stelae.config.registry import Registry
 from stelae.config.source import ConfigSource, fill
@@ -19,10 +20,11 @@ from stelae.convert.offline import InlineWorkers, ProgressMeter
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import InstanceFile, lock_directory
 from stelae.host.settings import ChosenEngine
+from stelae.lifecycle.startup_decisions import TabletFinding, lost_logs, scan_tablets
 from stelae.machine.files import RealFiles
 from stelae.machine.metrics import NodeMetrics
 from stelae.machine.system_clock import SystemClock
-from stelae.spi.errors import CallerError
+from stelae.spi.errors import CallerError, Corrupt
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import WalEngine
 
@@ -125,10 +127,17 @@ class OfflineNode:
         finally:
             engine.close()
 
+    def findings(self, wal: WalEngine) -> list[TabletFinding]:
+        """Return what a start of the node would find of each tablet. ``wal`` is the open engine of its log."""
+        return scan_tablets(self._services.files, self._layout, wal.logs(), wal.op_id_at)
+
     def convert(self, to: str, meter: ProgressMeter, *, dry_run: bool) -> ConversionPlan:
-        """Convert the log to another engine. Raises as ``stelae.convert.conversion.convert``."""
+        """Convert the log to another engine.
+
+        Raises as ``stelae.convert.conversion.convert``, and ``Corrupt`` if a replica has lost its log."""
         source, target = self.picked(self.wal_engine), self.picked(to)
         self._check_one_disk()
+        self._check_no_log_is_lost()
         before = self._quarantined()
         plan = convert(ConversionPaths(self._layout, self._services), source, target, meter, dry_run=dry_run)
         self.set_aside = ", ".join(sorted(self._quarantined() - before))
@@ -152,6 +161,15 @@ class OfflineNode:
         if self._source is not None:
             config = fill(self._source, (kind.value, name), engine.Config)
         return ChosenEngine(name=name, engine=engine, config=config)
+
+    def _check_no_log_is_lost(self) -> None:
+        with self.engine() as wal:
+            lost = lost_logs(self.findings(wal))
+        if lost:
+            fact = f"logs are lost ({counted(len(lost), 'replica')}); nothing was changed"
+            step = "if the log is on a disk of its own, mount it; otherwise replace these replicas from their peers"
+            listed = "\n".join(f"{one.tablet_id}: {one.failure}" for one in lost)
+            raise Corrupt(f"{fact}; {step}\n{listed}", path=self._layout.wals)
 
     def _check_one_disk(self) -> None:
         """Raise ``CallerError`` if the log cannot be replaced by renaming: it is a link or on another file system."""

@@ -14,7 +14,6 @@ from stelae.config.registry import Registry
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.leftovers import DirectoryState, Leftover, find_leftovers
 from stelae.lifecycle.quarantine import QuarantineSettings
-from stelae.lifecycle.startup_decisions import scan_tablets
 
 
 def run_check(directory: str | None, config: str | None, *, as_json: bool) -> int:
@@ -26,7 +25,7 @@ def run_check(directory: str | None, config: str | None, *, as_json: bool) -> in
         files, layout = node.services.files, node.layout
         with node.engine() as wal:
             logs = wal.logs()
-            findings = {one.tablet_id: one for one in scan_tablets(files, layout, logs, wal.op_id_at)}
+            findings = {one.tablet_id: one for one in node.findings(wal)}
         state = DirectoryState(
             files=files,
             layout=layout,

@@ -92,22 +92,29 @@ def verify(directory: DirectoryArgument = None, config: ConfigOption = None, as_
     """Read every entry of every log, and verify checksums, consecutive indexes and non-decreasing terms.
 
     A damaged log is reported with the file, the offset and its last good op id. A disk that cannot return the bytes is
-    reported, too. That is not damage: the bytes may be correct.
+    reported, too. That is not damage: the bytes may be correct. A log is lost if a replica on this node must have it,
+    and it does not exist or lacks entries that the replica has acknowledged.
 
-    Exit code 1: a log is damaged or cannot be read."""
+    Exit code 1: a log is damaged, lost, or cannot be read."""
+    from stelae.cli.offline_node import OfflineNode
     from stelae.convert.documents import report_document
     from stelae.convert.log_check import problem_counts
+    from stelae.lifecycle.startup_decisions import lost_logs
 
-    with _engine(directory, config) as engine:
-        reports = _checked(engine)
+    with OfflineNode.opened(directory, config) as node, node.engine() as engine:
+        reports, lost = _checked(engine), lost_logs(node.findings(engine))
     bad = [report for report in reports if report.problem is not None]
     if as_json:
-        print_json({"ok": not bad, "logs": [report_document(report) for report in reports]})
+        document = {"ok": not (bad or lost), "logs": [report_document(report) for report in reports]}
+        print_json({**document, "lost": [{"tablet_id": one.tablet_id, "reason": one.failure} for one in lost]})
     else:
         rows = [(r.log, r.entries, r.state.last, "ok" if r.problem is None else r.problem) for r in reports]
         print_table(("LOG", "ENTRIES", "LAST", "STATE"), rows)
     if bad:
         note(problem_counts(reports))
+    for one in lost:
+        note(f"tablet {one.tablet_id}: {one.failure}")
+    if bad or lost:
         raise typer.Exit(EXIT_FAILED)
 
 

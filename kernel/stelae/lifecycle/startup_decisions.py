@@ -13,7 +13,7 @@ A log that can be read but contradicts the superblock or the consensus metadata 
 A replica that lost what it acknowledged must not vote as a new replica would. Rows M and N tell the two apart by the
 consensus metadata: a committed config is saved there only once its own entry is durable in the log."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from typing import TypeAlias
 from stelae.host.consensus_metadata import ConsensusMetadata, ConsensusRecord
 from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.metadata_files import MetadataMissing, Record
-from stelae.host.superblock import Superblock, SuperblockFile
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import is_first_copy
 from stelae.lifecycle.log_agreement import config_in_log, contradiction
 from stelae.spi.consensus import HardState
@@ -187,6 +187,21 @@ def inspect_tablet(
         decision=row,
         failure=f"{row.why}{details}" if row.action in (StartupAction.FAIL, StartupAction.OFFLINE) else "",
     )
+
+
+def lost_logs(findings: Iterable[TabletFinding]) -> list[TabletFinding]:
+    """Return the tablets whose log is gone, or lacks entries that the superblock or the consensus metadata name.
+
+    A log that has damage is not among them: the log engine reports it."""
+    return [
+        one
+        for one in findings
+        if one.failure
+        and one.superblock is not None
+        and one.superblock.data_state is DataState.READY
+        and one.consensus is not None
+        and (one.log is None or one.log.damage is None)
+    ]
 
 
 def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | None, str]:
