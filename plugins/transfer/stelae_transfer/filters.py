@@ -41,9 +41,12 @@ def read_where(schema: Schema, text: str) -> list[tuple[Any, ...]]:
 def read_time(text: str, now: datetime) -> int | datetime:
     """Parse the time of ``--at`` or ``--since``: ``2026-06-01T12:00``, ``5m`` (ago), or a hybrid timestamp.
 
+    A time without a zone is returned without one, and is local time then. The offset of the present time would be wrong
+    for a time before the clocks were last changed.
+
     Args:
         text: the text of the option.
-        now: the present time, with a time zone. A time without a zone is in that zone.
+        now: the present time, with a time zone.
 
     Raises:
         CallerError: the text has none of these forms."""
@@ -54,8 +57,7 @@ def read_time(text: str, now: datetime) -> int | datetime:
             return now - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
         if stripped.isdigit() and len(stripped) > 8:
             return int(stripped)
-        found = datetime.fromisoformat(stripped)
-        return found if found.tzinfo else found.replace(tzinfo=now.tzinfo)
+        return datetime.fromisoformat(stripped)
     except (ValueError, OverflowError) as error:
         examples = "pass one such as 2026-06-01T12:00, 5m (ago), or the timestamp of a write"
         raise CallerError(f"cannot read the time {text!r}; {examples}") from error

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
+from time import tzset
 from typing import Any
 
 import pytest
 
 from stelae.client.filters import BadFilter, predicates
+from stelae.client.times import hybrid, to_datetime
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError
+from stelae_transfer.commands.run_scan import read_at
 from stelae_transfer.filters import read_key, read_time, read_where
 
 SCHEMA = schema_from_plain(
@@ -78,9 +82,9 @@ NOW = datetime(2026, 6, 2, 12, tzinfo=timezone(timedelta(hours=2)))
 @pytest.mark.parametrize(
     ("text", "time"),
     [
-        ("2026-06-01T12:00", datetime(2026, 6, 1, 10, tzinfo=UTC)),
+        ("2026-06-01T12:00", datetime(2026, 6, 1, 12)),
         ("2026-06-01T12:00Z", datetime(2026, 6, 1, 12, tzinfo=UTC)),
-        ("2026-06-01", datetime(2026, 5, 31, 22, tzinfo=UTC)),
+        ("2026-06-01", datetime(2026, 6, 1)),
         ("5m", NOW - timedelta(minutes=5)),
         ("1.5h ago", NOW - timedelta(hours=1.5)),
         ("7353505807276285952", 7353505807276285952),
@@ -88,6 +92,25 @@ NOW = datetime(2026, 6, 2, 12, tzinfo=timezone(timedelta(hours=2)))
 )
 def test_times_are_read_as_they_are_typed(text: str, time: Any) -> None:
     assert read_time(text, NOW) == time
+
+
+@pytest.fixture
+def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine is in Central Europe: one hour ahead of UTC in winter, two in summer."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        tzset()
+        yield
+    tzset()
+
+
+@pytest.mark.parametrize(("day", "hour_utc"), [("2026-10-24", 10), ("2026-10-25", 11), ("2026-10-27", 11)])
+def test_a_time_without_a_zone_has_the_offset_that_the_clocks_had_then(
+    central_europe: None, day: str, hour_utc: int
+) -> None:
+    """Clocks went back on the 25th. On the 27th, noon of the 24th was read with the present offset: an hour late."""
+    expected = datetime.fromisoformat(f"{day}T{hour_utc}:00Z")
+    assert to_datetime(hybrid(read_at(f"{day}T12:00") or 0)) == expected
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "5 fortnights", "99999999d"])
