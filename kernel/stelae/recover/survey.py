@@ -15,7 +15,7 @@ from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurveyRequest
 from stelae.recover.loss import CATALOG
 from stelae.recover.plan import NotPlanned, RecoveryPlan, TabletPlan
 from stelae.recover.planning import KnownTablet, Nodes, SurveyedNode, plan_tablet
-from stelae.spi.errors import CallerError, RetryableError, StelaeError
+from stelae.spi.errors import CallerError, RetryableError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 
 ASK_MS = 3_000
@@ -72,7 +72,11 @@ async def survey_masters(
         NoTable: ``table`` does not exist.
     """
     progress("asking the masters")
-    servers = (await catalog.list_servers(timeout_s=timeout_s)).servers
+    try:
+        servers = (await catalog.list_servers(timeout_s=timeout_s)).servers
+    except Unavailable as error:
+        step = "if they have lost their majority, recover them first: stelae recover plan --masters HOST:PORT,..."
+        raise Unavailable(f"{error}; {step}") from error
     listed = () if table else (await catalog.list_tables(timeout_s=timeout_s)).tables
     names = [table] if table else [one.table_id for one in listed]
     turns = asyncio.Semaphore(ASKED_MAX)

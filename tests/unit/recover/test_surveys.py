@@ -25,7 +25,7 @@ from stelae.protocol.recovery_messages import (
 from stelae.recover.catalog_rebuild import survey_catalog
 from stelae.recover.plan import RecoveryPlan
 from stelae.recover.survey import Survey, survey_masters, survey_servers, survey_system_tablet
-from stelae.spi.errors import StelaeError
+from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 
@@ -159,3 +159,15 @@ def test_a_plan_without_tablets_does_not_say_that_all_is_well_while_a_node_is_si
     assert "every tablet of the nodes that answer has its majority" in said
     print_plan(nothing)
     assert "every tablet has its majority; there is nothing to recover" in capsys.readouterr().err
+
+
+def test_masters_that_no_one_leads_lead_to_their_own_recovery() -> None:
+    """The error was that of a request that no master serves, without the step that comes first."""
+
+    async def list_servers(**_: object) -> None:
+        raise Unavailable("no node could serve master.read in time")
+
+    catalog: Any = SimpleNamespace(list_servers=list_servers)
+    connection: Any = None
+    with pytest.raises(Unavailable, match=r"in time; .* stelae recover plan --masters HOST:PORT,\.\.\."):
+        asyncio.run(survey_masters(connection, catalog))
