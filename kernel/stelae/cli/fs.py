@@ -128,7 +128,9 @@ def check(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
     The node must not run: while it runs, files come and go. The log is opened as a start of the node does it, which
     removes an unfinished write at its end. Nothing else is changed.
 
-    Exit code 1: there are files that no process will remove.
+    It also names the replicas that would not start, with the reason. What belongs to one of them cannot always be told.
+
+    Exit code 1: there are files that no process will remove, or replicas that would not start.
 
     Example: stelae fs check --config /etc/stelae/node.toml"""
     from stelae.cli.run_fs_check import run_check

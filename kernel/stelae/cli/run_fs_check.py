@@ -36,12 +36,16 @@ def run_check(directory: str | None, config: str | None, *, as_json: bool) -> in
         )
         found = find_leftovers(state)
     strays = [one for one in found if one.is_stray]
+    failed = [one for one in findings.values() if one.failure]
     if as_json:
         total = sum(one.size_bytes or 0 for one in found)
-        print_json({"directory": node.root, "size_bytes": total, "leftovers": [_plain(one) for one in found]})
+        document = {"directory": node.root, "size_bytes": total, "leftovers": [_plain(one) for one in found]}
+        print_json({**document, "failed": [{"tablet_id": one.tablet_id, "reason": one.failure} for one in failed]})
     else:
         _print(node.root, found, strays)
-    return EXIT_FAILED if strays else EXIT_OK
+        for one in failed:
+            note(f"tablet {one.tablet_id} does not start: {one.failure}")
+    return EXIT_FAILED if strays or failed else EXIT_OK
 
 
 def _print(root: str, found: list[Leftover], strays: list[Leftover]) -> None:

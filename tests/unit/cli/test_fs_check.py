@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,23 @@ def test_the_directory_of_a_running_node_is_refused(whole: Path) -> None:
     with pytest.raises(Locked):
         check(whole)
     lock.release()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("tablet-meta", "the superblock cannot be read"), ("wals", "the log is gone")]
+)
+def test_a_replica_that_would_not_start_fails_the_check_although_nothing_is_left_over(
+    whole: Path, path: str, reason: str
+) -> None:
+    """It had nothing that belongs to no replica, although the check could not know what belongs to this one."""
+    if path == "wals":
+        shutil.rmtree(whole / path / TABLET)
+    else:
+        (whole / path / TABLET).write_bytes(b"spoiled")
+    done = CliRunner().invoke(build_app("fs"), ["fs", "check", str(whole), "--json"])
+    found = json.loads(done.stdout)
+    (failed,) = found["failed"]
+    assert done.exit_code == 1 and found["leftovers"] == []
+    assert failed["tablet_id"] == TABLET and failed["reason"].startswith(reason)
+    shown = CliRunner().invoke(build_app("fs"), ["fs", "check", str(whole)])
+    assert shown.exit_code == 1 and f"tablet {TABLET} does not start: {reason}" in shown.stderr
