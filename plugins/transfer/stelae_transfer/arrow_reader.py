@@ -6,6 +6,7 @@ and rejects a batch whose buffers are inconsistent."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ class BatchReader(ABC):
         self._open: list[Any] = []
         self._done = 0.0
         self._schema = self._read_schema()
+        counts = Counter(self._schema.names)
+        if twice := sorted(name for name, count in counts.items() if count > 1):
+            self.close()
+            raise BrokenInput(f"{path} has the column {twice[0]!r} twice; give each column a name of its own")
 
     @property
     def columns(self) -> Sequence[str]:

@@ -116,7 +116,7 @@ def options_of(params: Mapping[str, Any]) -> ImportOptions:
     given = dict(params)
     names = [field.name for field in fields(Target)]
     target = Target(**{name: given.pop(name) for name in names})
-    given |= {name: split(given[name]) for name in ("key", "columns")}
+    given |= {"key": split(given["key"]), "columns": [*dict.fromkeys(split(given["columns"]))]}
     given["hash_levels"] = given["hash_levels"] or []
     return ImportOptions(target=target, **given)
 
