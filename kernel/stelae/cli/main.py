@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from stelae import __version__
-from stelae.cli.kit.errors import EXIT_OK, report, report_file_error, report_refusal
+from stelae.cli.kit.errors import EXIT_OK, print_owed, report, report_file_error, report_refusal
 from stelae.cli.kit.interrupt import reported_interrupt
 from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import flushed_output, note
@@ -115,6 +115,9 @@ def main() -> None:
         sys.exit(report(error))
     except OSError as error:
         sys.exit(report_file_error(error))
+    except Exception as error:  # A bug, whose traceback follows.
+        print_owed(error, f"{type(error).__name__}: {error}")
+        raise
 
 
 def _load_plugins(app: typer.Typer, command: str = "") -> list[PluginError]:

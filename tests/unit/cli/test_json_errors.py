@@ -60,6 +60,22 @@ def test_the_code_of_an_error_is_the_one_that_the_server_gave(monkeypatch: pytes
     assert document(run("cluster", "status", "x", "--json"))["code"] == "FANCY"
 
 
+def test_a_bug_is_a_document_and_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output was empty, as of a command without a result."""
+
+    def run_status(*_: object, **__: object) -> int:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(run_cluster, "run_status", run_status)
+    monkeypatch.setattr(sys, "argv", ["stelae", "cluster", "status", "x", "--json"])
+    with pytest.raises(KeyError):
+        main()
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"code": "INTERNAL", "error": "KeyError: 'no such thing'"}
+
+
 def test_after_a_document_an_error_prints_no_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def run_status(*_: object, **__: object) -> int:
         print_json({"ok": False})
