@@ -65,7 +65,8 @@ def run_purge(
     with OfflineNode.opened(directory, config) as node:
         files, layout = node.services.files, node.layout
         found = list_quarantine(files, layout)
-        chosen = [_named(found, name) for name in names] if names else _older(found, older_than_s)
+        named = {one.name: one for one in (_named(found, name) for name in names)}
+        chosen = [*named.values()] if names else _older(found, older_than_s)
         if chosen:
             _check_finished(node, chosen)
             purge(files, layout, [one.name for one in chosen])
@@ -133,7 +134,9 @@ def _check_finished(node: OfflineNode, chosen: Sequence[Quarantined]) -> None:
 
 def _named(found: Sequence[Quarantined], name: str) -> Quarantined:
     names = {one.name: one.name for one in found}
-    chosen = pick("directory in quarantine", name, names, "stelae tablet quarantine list")
+    # A name with its number is a whole one. The number may begin that of another deletion of the tablet.
+    known = {one: one for one in names if one == name} if "." in name else names
+    chosen = pick("directory in quarantine", name, known, "stelae tablet quarantine list", shown=names)
     return next(one for one in found if one.name == chosen)
 
 

@@ -98,6 +98,19 @@ def test_a_name_that_is_nearly_right_is_told_and_nothing_is_purged(directory: st
     assert len(answer("list", directory)["quarantine"]) == 1
 
 
+def test_a_whole_name_is_not_taken_for_the_beginning_of_another_one(directory: str) -> None:
+    """Of a tablet that was deleted often, the tenth deletion was purged in place of the first, which was gone."""
+    for number in (10, 20):
+        Path(directory, f"quarantine/tablet.{number}").mkdir()
+    for name in ("tablet.1", "tablet."):
+        with pytest.raises(UnknownName, match="the nearest are: "):
+            run("purge", directory, "--name", name)
+    with pytest.raises(UnknownName, match="write more letters"):
+        run("purge", directory, "--name", "tabl")
+    assert answer("purge", directory, "--name", "tablet.10", "--name", "tablet.10")["purged"] == ["tablet.10"]
+    assert answer("purge", directory, "--name", "tabl")["purged"] == ["tablet.20"]
+
+
 @pytest.mark.parametrize("words", [(), ("--all", "--name", "t.1"), ("--all", "--older-than-s", "1")])
 def test_a_purge_has_to_say_once_what_it_removes(directory: str, words: tuple[str, ...]) -> None:
     with pytest.raises(CallerError, match="pass exactly one of --name NAME, --older-than-s SECONDS and --all"):

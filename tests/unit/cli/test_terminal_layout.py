@@ -103,6 +103,14 @@ def test_what_is_unknown_or_ambiguous_is_told_with_its_neighbours_and_the_next_s
     assert fact in str(caught.value)
 
 
+def test_the_beginning_of_an_address_or_a_name_is_not_taken_for_the_whole() -> None:
+    """A removal by an address that no server has any more was one of the server whose port begins alike."""
+    names = {"10.0.0.1:60510": "abcd1111", "tserver-10": "abcd1111", "abcd1111": "abcd1111"}
+    for given in ("10.0.0.1:6051", "tserver-1"):
+        with pytest.raises(UnknownName, match="the nearest are: "):
+            pick("server", given, names, "x")
+
+
 def test_where_there_is_nothing_nothing_is_suggested() -> None:
     with pytest.raises(UnknownName, match="there are none; list them with"):
         pick("thing", "x", {}, "stelae list")

@@ -34,7 +34,8 @@ def pick(what: str, given: str, names: Mapping[str, str], see: str, *, shown: It
     """
     if given in names:
         return names[given]
-    matches = sorted({name_id for name, name_id in names.items() if name.startswith(given)})
+    # Not of other names: an address that is gone must not mean one whose port has a digit more.
+    matches = sorted({one for one in names.values() if one.startswith(given)})
     if len(given) < PREFIX_MIN:
         matches = []
     if len(matches) == 1:
