@@ -10,6 +10,7 @@ from stelae.client.connection import Connection
 from stelae.client.counted import counted
 from stelae.protocol.catalog_names import SYSTEM_TABLET, TabletState
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import TableDescription, TabletPlace
 from stelae.protocol.recovery_messages import SURVEY, SurveyReply, SurveyRequest, SurvivorView
 from stelae.recover.loss import CATALOG
@@ -83,7 +84,12 @@ async def survey_masters(
 
     async def describe(name: str) -> list[KnownTablet]:
         async with turns:
-            found = await catalog.get_table(name, timeout_s=timeout_s)
+            try:
+                found = await catalog.get_table(name, timeout_s=timeout_s)
+            except NoTable:
+                if table:
+                    raise
+                return []  # Dropped since it was listed.
         return [_known(found, place) for place in found.tablets if place.state is TabletState.RUNNING]
 
     tablets = [tablet for found in await asyncio.gather(*map(describe, names)) for tablet in found]

@@ -12,6 +12,7 @@ from stelae.cli.recover_text import print_plan
 from stelae.partition.schema import UNBOUNDED, Partition, PartitionSchema
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.codec import encode
+from stelae.protocol.master_errors import NoTable
 from stelae.protocol.master_messages import TableDescription, TableList, TableSummary, TabletPlace
 from stelae.protocol.masters_messages import MASTERS, MastersView
 from stelae.protocol.recovery_messages import (
@@ -159,6 +160,22 @@ def test_a_plan_without_tablets_does_not_say_that_all_is_well_while_a_node_is_si
     assert "every tablet of the nodes that answer has its majority" in said
     print_plan(nothing)
     assert "every tablet has its majority; there is nothing to recover" in capsys.readouterr().err
+
+
+def test_a_table_that_is_dropped_during_the_survey_is_left_out_unless_it_was_named() -> None:
+    """The survey of all the other tables failed: there is no such table."""
+
+    class Dropping(Catalog):
+        async def get_table(self, name: str, **_: object) -> TableDescription:
+            if name == "gone":
+                raise NoTable(name, ())
+            return await super().get_table(name)
+
+    catalog: Any = Dropping(described("gone"), described("kept"))
+    connection: Any = Servers({})
+    assert [t.table for t in surveyed(connection, catalog).tablets] == []
+    with pytest.raises(NoTable):
+        asyncio.run(survey_masters(connection, catalog, table="gone"))
 
 
 def test_masters_that_no_one_leads_lead_to_their_own_recovery() -> None:
