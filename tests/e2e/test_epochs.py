@@ -84,7 +84,7 @@ def test_nodes_that_are_killed_remember_which_epochs_are_over(cluster: LocalClus
     with connect(cluster.addresses) as client:
         table = client.table("loads")
         assert not table.epoch("load", 1).begin()
-        with pytest.raises(RowsFailed, match="STALE_EPOCH: source 'load' has begun epoch 2"):
+        with pytest.raises(RowsFailed, match="STALE_EPOCH: the epoch of source 'load' is over"):
             table.epoch("load", 1).upsert({"sensor": 1, "minute": 0, "celsius": -1.0})
         assert table.get((1, 0))["celsius"] == 1.0  # type: ignore[index]
         with table.epoch("load", 2) as epoch:

@@ -99,7 +99,7 @@ def test_a_source_with_a_name_knows_its_last_batch_over_checkpoints_and_refuses_
     assert table.get(50)["batch"] == -1  # type: ignore[index]
     add_file(folder, 1)
     run_stream(spark, folder, tmp_path / "one", masters, table, source="feed").awaitTermination(60)
-    with pytest.raises(StreamingQueryException, match=r"batch 0 of source 'feed/stream-upsert' was not written"):
+    with pytest.raises(StreamingQueryException, match=r"batch 0 of source 'feed/stream-upsert' is not written"):
         run_stream(spark, folder, tmp_path / "three", masters, table, source="feed").awaitTermination(60)
 
 

@@ -12,7 +12,7 @@
 
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.change_feed import AsyncChangeFeed
-from stelae.client.epoch import AsyncEpoch, EpochComplete
+from stelae.client.epoch import AsyncEpoch, EpochComplete, LaterEpoch
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
 from stelae.client.feed_round import ChangesExpired
@@ -62,6 +62,7 @@ __all__ = [
     "DropRange",
     "Epoch",
     "EpochComplete",
+    "LaterEpoch",
     "Masters",
     "RenameColumn",
     "RenameTable",

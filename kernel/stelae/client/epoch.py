@@ -8,8 +8,12 @@ starts again, under another client id. For that, a program names its *source* an
 - The writes of an epoch may be repeated, in other batches and by other processes: an upsert or an update that is
   repeated has no further effect, an insert that meets a row with the same values counts as written, and so does a
   delete that finds no row.
-- ``complete`` begins the next epoch on the tablets. So an epoch is complete if a later one has begun on any tablet:
-  no other record is needed, and none can be lost apart from the rows.
+- ``complete`` makes the completion known to the tablets. An epoch is complete if any tablet knows that: no other record
+  is needed, and none can be lost apart from the rows. Once a later epoch has begun, tablets do not know any more
+  whether an earlier one was complete, and ``begin`` refuses it.
+
+For a tablet, an epoch is two numbers: it has begun, and it is complete. The second one fences off those who still write
+it, as a later epoch does.
 """
 
 from __future__ import annotations
@@ -31,7 +35,23 @@ from stelae.partition.partitioning import Partitioning
 from stelae.rows.operations import operation
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
-from stelae.spi.write import EPOCH_LAST, OpKind, OpResult, SourceFence, StaleEpoch, checked_fence
+from stelae.spi.write import EPOCH_LAST, OpKind, OpResult, SourceFence, StaleEpoch
+
+EPOCH_MAX = (EPOCH_LAST - 3) // 2
+"""The highest number of an epoch. Both of its numbers for tablets are below that of a source that has ended."""
+
+
+class LaterEpoch(CallerError, code="LATER_EPOCH"):
+    """A later epoch has begun, or the source has ended, and it is not known whether this epoch was complete.
+
+    Nothing of it is written."""
+
+    def __init__(self, fence: SourceFence) -> None:
+        fact = (
+            f"epoch {fence.epoch} of source {fence.source!r} is not written: a later one has begun, or the source ended"
+        )
+        known = "it is not known whether this one was complete"
+        super().__init__(f"{fact}; {known}; if it was not, write its rows with a higher epoch or another source")
 
 
 class EpochComplete(CallerError, code="EPOCH_COMPLETE"):
@@ -56,12 +76,11 @@ class AsyncEpoch(AsyncWriteMethods):
     Processes that write one epoch together call :meth:`write` without beginning it. One of them begins it before, and
     completes it when all have written."""
 
-    def __init__(self, writer: TableWriter, sessions: WeakSet[AsyncSession]) -> None:
-        assert writer.fence is not None
+    def __init__(self, writer: TableWriter, fence: SourceFence, sessions: WeakSet[AsyncSession]) -> None:
         self._writer = writer
         self._sessions = sessions
         self._own_sessions: WeakSet[AsyncSession] = WeakSet()
-        self.fence: SourceFence = writer.fence
+        self.fence = fence
         """The source and the number of the epoch."""
         self.is_complete = False
         """Whether the epoch was complete when it was begun. Then there is nothing to write."""
@@ -82,11 +101,16 @@ class AsyncEpoch(AsyncWriteMethods):
         Writers of earlier epochs are refused from now on. ``False``: the epoch is complete.
 
         Raises:
+            LaterEpoch: a later epoch has begun, or the source has ended.
             Unavailable: a tablet does not answer in time.
         """
         timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
-        results = await self._raise_to(self.fence, None, timeout_s)
-        self.is_complete = any(result.refusal == StaleEpoch.code for result in results)
+        self.is_complete = False
+        beyond = await self._raise_to(begun(self.fence), None, timeout_s)
+        # They know that it is complete, or a later epoch. The other tablets are not asked, so they learn nothing of it.
+        if beyond and await self._raise_to(_complete(self.fence), beyond, timeout_s):
+            raise LaterEpoch(self.fence)
+        self.is_complete = bool(beyond)
         return not self.is_complete
 
     async def complete(
@@ -110,13 +134,11 @@ class AsyncEpoch(AsyncWriteMethods):
         timeout_s = seconds("timeout_s", timeout_s, above_0=True, most=TIMEOUT_S_MAX)
         for session in [*self._own_sessions]:
             await session.close()
-        source, epoch = self.fence
-        await self._raise_to(
-            checked_fence(source, EPOCH_LAST if ends else epoch + 1), None if tablets is None else {*tablets}, timeout_s
-        )
+        known = SourceFence(self.fence.source, EPOCH_LAST) if ends else _complete(self.fence)
+        await self._raise_to(known, None if tablets is None else {*tablets}, timeout_s)
 
-    async def _raise_to(self, fence: SourceFence, only: set[TabletId] | None, timeout_s: float) -> list[OpResult]:
-        """Make the epoch known to tablets, and return their answers.
+    async def _raise_to(self, known: SourceFence, only: set[TabletId] | None, timeout_s: float) -> set[TabletId]:
+        """Make a number of the epoch known to tablets, and return those that know a higher one.
 
         A tablet that refuses an operation for its schema, or is gone, does not know the epoch: the table was altered,
         and is looked up again.
@@ -128,14 +150,14 @@ class AsyncEpoch(AsyncWriteMethods):
             await self._looked_up(self._writer.partitioning, timeout_s)  # Another process knows newer ranges.
         for attempt in range(RESENDS_MAX + 1):
             partitioning = self._writer.partitioning
-            answers = await self._send_empty(fence, only, timeout_s)
+            answers = await self._send_empty(known, only, timeout_s)
             problems = {tablet: why for tablet, answer in answers.items() if (why := _problem_of(answer))}
             if not problems:
-                return [answer for answer in answers.values() if isinstance(answer, OpResult)]
+                return {tablet for tablet, answer in answers.items() if _is_beyond(answer)}
             if attempt == RESENDS_MAX or not await self._looked_up(partitioning, timeout_s):
                 break
         tablet, why = next(iter(problems.items()))
-        fact = f"tablet {tablet} does not know epoch {fence.epoch} of source {fence.source!r} yet"
+        fact = f"tablet {tablet} does not know epoch {self.fence.epoch} of source {self.fence.source!r} yet"
         raise Unavailable(f"{fact}: {why}")
 
     async def _looked_up(self, before: Partitioning, timeout_s: float) -> bool:
@@ -168,7 +190,7 @@ class AsyncEpoch(AsyncWriteMethods):
 
         Raises:
             EpochComplete: the epoch is complete.
-            RowsFailed: rows were not written. ``STALE_EPOCH``: a later epoch has begun since.
+            RowsFailed: rows were not written. ``STALE_EPOCH``: the epoch was completed, or a later one has begun since.
         """
         self._check_open()
         return await write_rows(self._writer, kind, rows, errors, timeout_s, failures_max)
@@ -203,3 +225,18 @@ def _problem_of(answer: OpResult | BaseException) -> str:
     if isinstance(answer, BaseException):
         raise answer
     return "" if answer.refusal in ("", StaleEpoch.code) else f"{answer.refusal}: {answer.detail}"
+
+
+def _is_beyond(answer: OpResult | BaseException) -> bool:
+    """Return whether a tablet knows a higher number of the source."""
+    return isinstance(answer, OpResult) and answer.refusal == StaleEpoch.code
+
+
+def begun(fence: SourceFence) -> SourceFence:
+    """Return what a tablet is told of an epoch that has begun. Its rows carry it, too."""
+    return SourceFence(fence.source, 2 * fence.epoch)
+
+
+def _complete(fence: SourceFence) -> SourceFence:
+    """Return what a tablet is told of an epoch that is complete."""
+    return SourceFence(fence.source, 2 * fence.epoch + 1)

@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.client.arguments import flag, seconds
 from stelae.client.bounded_calls import each
-from stelae.client.epoch import AsyncEpoch
+from stelae.client.epoch import EPOCH_MAX, AsyncEpoch, begun
 from stelae.client.failures import FAILURES_MAX, WriteResult
 from stelae.client.feed_methods import AsyncFeedMethods
 from stelae.client.filters import Filter, predicates
@@ -43,7 +43,7 @@ from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
-from stelae.spi.write import EPOCH_LAST, OpKind, checked_fence
+from stelae.spi.write import OpKind, checked_fence
 
 TABLETS_AT_ONCE = 16
 """The most tablets that one call of ``get_many`` asks at the same time."""
@@ -193,18 +193,18 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
 
         Args:
             source: name of a job, a query or a script whose runs follow each other: 1 to 200 printable characters.
-            epoch: number of the run or of the batch, from 0 to 2**63 - 2. Each one is higher than the one before.
+            epoch: number of the run or of the batch, from 0 to 2**62 - 2. Each one is higher than the one before.
 
         Raises:
             BadIdentifier, CallerError: the source is no such text, or the epoch no such number.
         """
         fence = checked_fence(source, epoch)
-        if epoch == EPOCH_LAST:
-            raise CallerError(f"an epoch is at most 2**63 - 2, not {epoch}: its completion makes the next one known")
-        writer = TableWriter(self.name, self.partitioning, self._tablets, fence)
+        if epoch > EPOCH_MAX:
+            raise CallerError(f"an epoch is at most 2**62 - 2, not {epoch}")
+        writer = TableWriter(self.name, self.partitioning, self._tablets, begun(fence))
         writer.refresh, writer.find = self._writer.refresh, self._find_rows
         writer.written = self._writer.written
-        opened = AsyncEpoch(writer, self.sessions)
+        opened = AsyncEpoch(writer, fence, self.sessions)
         self._epochs.add(opened)
         return opened
 

@@ -41,7 +41,7 @@ class SourceEpochs:
         known = self.epoch_of(fence.source)
         if known is None or known <= fence.epoch:
             return None
-        fact = f"source {fence.source!r} has begun epoch {known}, and epoch {fence.epoch} may not write any more"
+        fact = f"the epoch of source {fence.source!r} is over: it was completed, or a later one has begun"
         return refused(StaleEpoch(f"{fact}; nothing was applied"))
 
     def have_room_for(self, fences: Iterable[SourceFence | None], now: Callable[[], int]) -> bool:

@@ -7,10 +7,11 @@ import re
 from datetime import datetime
 from typing import Any
 
+from stelae.client.epoch import EPOCH_MAX
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import source_id
-from stelae.spi.write import EPOCH_LAST, OpKind
+from stelae.spi.write import OpKind
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -21,9 +22,6 @@ SIZE_BYTES_MIN = 1 << 20
 
 SIZE_BYTES_MAX = 1 << 50
 """The greatest size of a part of a table, which is larger than any tablet."""
-
-EPOCH_MAX = EPOCH_LAST - 1
-"""The highest epoch that can be completed, which begins the next one."""
 
 SECONDS_MAX = 3600.0
 """The longest time for which a task may retry."""

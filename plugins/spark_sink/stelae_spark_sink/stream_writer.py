@@ -14,12 +14,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from stelae.client import Table
+from stelae.client import LaterEpoch
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.job_sources import source_of_stream
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, SourceOptions, write_timeout_s
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TABLE, SourceOptions
 from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
@@ -48,7 +48,7 @@ _begun: dict[tuple[str, str], FirstBatch] = {}
 
 
 class CheckpointBehind(CallerError, code="SPARK_CHECKPOINT_BEHIND"):
-    """A batch has the number of an earlier one that is complete, and perhaps other rows. They are not written."""
+    """A batch has the number of one before the last that was written, and perhaps other rows. They are not written."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -75,7 +75,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         process asks once for each run. If a later batch is over, another query has the same name: the task fails.
 
         Raises:
-            EpochOver: a later batch has begun.
+            CheckpointBehind: the batch is the first one, and a later one has begun.
+            EpochOver: the batch is not the first one, and it is complete, or a later one has begun.
             TaskFailed, SchemaMismatch: as ``write_task`` does.
         """
         fence = self._fence()
@@ -85,7 +86,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
             for _ in iterator:
                 pass
             return TaskResult(fence, skipped=True)
-        result = write_task(self._options, fence, iterator, begin=begun is None)
+        try:
+            result = write_task(self._options, fence, iterator, begin=begun is None)
+        except LaterEpoch as error:
+            raise _behind(self._options[TABLE], fence) from error
         if begun is None:
             _begun[run] = FirstBatch(fence.epoch, result.skipped)
             while len(_begun) > BEGUN_MAX:
@@ -106,7 +110,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
             TableReplaced: the table was dropped and created anew during the batch. Spark runs it again.
-            CheckpointBehind: the batch is complete, and so is the next one.
         """
         total = total_of(messages)
         if total is None:
@@ -114,8 +117,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         options = self._options
         table = table_of(options)
         check_same_table(table.name, {table.table_id, *total.table_ids})
-        if total.skipped:
-            _check_is_last(table, total.fence, write_timeout_s(options))
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         complete_job(options, table, total)
 
@@ -129,13 +130,11 @@ def task_property(name: str) -> str | None:
     return None if context is None else context.getLocalProperty(name)
 
 
-def _check_is_last(table: Table, fence: SourceFence, timeout_s: float) -> None:
-    """Check that the batch after one that is complete is not. ``CheckpointBehind``: it is."""
+def _behind(table: str, fence: SourceFence) -> CheckpointBehind:
     source, batch = fence
-    if not table.epoch(source, batch + 1).begin(timeout_s=timeout_s):
-        fact = f"batch {batch} of source {source!r} was not written, because it and batch {batch + 1} are complete"
-        raise CheckpointBehind(
-            f"{fact} in table {table.name!r}, and Spark repeats the last batch only. The rows can be others: the "
-            "checkpoint is older than the table, or another query has the same name. Continue with the checkpoint of "
-            "the last run, or set the option 'source' to a new name, with which all batches are written"
-        )
+    fact = f"batch {batch} of source {source!r} is not written: a later one has begun in table {table!r}"
+    why = "the checkpoint is older than the table, or another query has the same name"
+    return CheckpointBehind(
+        f"{fact}, and Spark repeats the last batch only. The rows can be others: {why}. Continue with the checkpoint "
+        "of the last run, or set the option 'source' to a new name, with which all batches are written"
+    )

@@ -10,11 +10,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from stelae.client import EpochComplete, RowsFailed, SessionOptions
+from stelae.client import EpochComplete, LaterEpoch, RowsFailed, SessionOptions
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.locations import TableLocation
 from stelae.client.table import AsyncTable
 from stelae.spi.errors import BadIdentifier, CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
+from stelae.spi.ids import SourceId
 from stelae.spi.write import EPOCH_LAST
 from tests.unit.client.tablets import MemoryTable, MemoryTablet, failures, one_column
 
@@ -33,6 +34,11 @@ async def _made(work: Callable[[MemoryTable], Awaitable[Any]]) -> None:
 
 def epoch_of(memory: MemoryTable, number: int) -> AsyncEpoch:
     return memory.table.epoch("nightly load", number)
+
+
+def known(memory: MemoryTable) -> list[int | None]:
+    """Return what each tablet knows of the source."""
+    return [tablet._results.sources.epoch_of(SourceId("nightly load")) for tablet in memory.tablets]
 
 
 async def rows_of(memory: MemoryTable) -> list[dict[str, Any]]:
@@ -58,11 +64,12 @@ def test_an_epoch_is_complete_behind_its_block_and_is_not_written_again() -> Non
 
 def test_an_epoch_that_could_not_be_completed_is_refused_before_anything_is_written() -> None:
     async def work(memory: MemoryTable) -> None:
-        with pytest.raises(CallerError, match="at most 2\\*\\*63 - 2"):
-            epoch_of(memory, (1 << 63) - 1)
-        async with epoch_of(memory, (1 << 63) - 2) as epoch:
+        with pytest.raises(CallerError, match="at most 2\\*\\*62 - 2"):
+            epoch_of(memory, (1 << 62) - 1)
+        async with epoch_of(memory, (1 << 62) - 2) as epoch:
             await epoch.insert(ROWS)
         assert len(await rows_of(memory)) == len(ROWS)
+        assert not await epoch_of(memory, (1 << 62) - 2).begin()
 
     over_three_tablets(work)
 
@@ -72,9 +79,10 @@ def test_a_source_that_ends_is_refused_and_its_tablets_know_that_no_epoch_follow
         epoch = epoch_of(memory, 1)
         await epoch.insert(ROWS)
         await epoch.complete(ends=True)
-        assert not await epoch_of(memory, 1).begin() and not await epoch_of(memory, 2).begin()
-        found = {tablet._results.sources.epoch_of(epoch.fence.source) for tablet in memory.tablets}
-        assert found == {EPOCH_LAST}
+        for number in (1, 2, (1 << 62) - 2):
+            with pytest.raises(LaterEpoch, match="or the source ended"):
+                await epoch_of(memory, number).begin()
+        assert {*known(memory)} == {EPOCH_LAST}
 
     over_three_tablets(work)
 
@@ -193,7 +201,7 @@ def test_an_epoch_that_was_completed_on_some_tablets_alone_is_complete() -> None
         epoch = epoch_of(memory, 1)
         await epoch.insert(ROWS)
         memory.tablets[1].error = DeadlineExceeded("no answer")
-        with pytest.raises(Unavailable, match=r"tablet loads-1 does not know epoch 2 of source 'nightly load' yet"):
+        with pytest.raises(Unavailable, match=r"tablet loads-1 does not know epoch 1 of source 'nightly load' yet"):
             await epoch.complete()
         memory.tablets[1].error = None
         again = epoch_of(memory, 1)
@@ -201,6 +209,46 @@ def test_an_epoch_that_was_completed_on_some_tablets_alone_is_complete() -> None
         await again.complete()
         with pytest.raises(RowsFailed):
             await epoch.upsert(ROWS)
+
+    over_three_tablets(work)
+
+
+def test_an_epoch_below_one_that_has_begun_is_refused_whether_or_not_it_was_complete() -> None:
+    """A run that had failed was repeated after the next one had begun. It counted as complete, without an error."""
+
+    async def work(memory: MemoryTable) -> None:
+        with pytest.raises(RuntimeError):
+            async with epoch_of(memory, 1) as failed:
+                await failed.insert(ROWS[:3])
+                raise RuntimeError
+        assert await epoch_of(memory, 2).begin()
+        for complete in (False, True):
+            if complete:
+                await epoch_of(memory, 2).complete()
+            with pytest.raises(
+                LaterEpoch, match="epoch 1 of source 'nightly load' is not written: a later one has begun"
+            ):
+                async with epoch_of(memory, 1) as again:
+                    await again.insert(ROWS)
+        assert not await epoch_of(memory, 2).begin()
+        assert len(await rows_of(memory)) == 3
+
+    over_three_tablets(work)
+
+
+def test_a_refused_epoch_leaves_no_trace_on_tablets_that_do_not_know_the_later_one() -> None:
+    async def work(memory: MemoryTable) -> None:
+        await epoch_of(memory, 1).begin()
+        for tablet in memory.tablets[1:]:
+            tablet.error = DeadlineExceeded("no answer")
+        with pytest.raises(Unavailable):
+            await epoch_of(memory, 2).begin()  # The program dies while it begins.
+        for tablet in memory.tablets:
+            tablet.error = None
+        before = known(memory)
+        with pytest.raises(LaterEpoch):
+            await epoch_of(memory, 1).begin()
+        assert known(memory) == before and len({*before}) == 2
 
     over_three_tablets(work)
 

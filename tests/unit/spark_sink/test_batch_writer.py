@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from stelae.client import Table
+from stelae.client import LaterEpoch, Table
 from stelae.host import source_epochs
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae_spark_sink import data_source, overwrite, rejects_table
@@ -305,6 +305,15 @@ def test_a_task_of_a_failed_job_with_a_source_may_write_because_a_repeated_job_d
     again = job(source="s", epoch="1")
     again.commit(tasks(again, [(1, 1, "new")]))
     assert held(table)[1] == (1, "new")
+
+
+def test_a_failed_job_that_is_repeated_after_the_next_one_is_refused_and_not_taken_for_complete(table: Table) -> None:
+    job(source="s", epoch="1").abort([None])
+    following = job(source="s", epoch="2")
+    following.commit(tasks(following, [(1, 1, "new")]))
+    assert job(source="s", epoch="2")._is_complete
+    with pytest.raises(LaterEpoch, match="epoch 1 of source 's/upsert' is not written"):
+        job(source="s", epoch="1")
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
-from stelae.client import Client, RenameTable, Table
+from stelae.client import Client, Epoch, LaterEpoch, RenameTable, Table
 from stelae.client.locations import NoSuchTable
 from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError, StorageError
@@ -142,10 +142,20 @@ def _write_backup(
     parts = [(OpKind.DELETE, is_deleted, key), (OpKind.UPSERT, ~is_deleted, columns)]
     for kind, condition, wanted in parts if manifest.deleted else parts[1:]:
         epoch, operation = epoch_of(number, deletes=kind is OpKind.DELETE), kind.name.lower()
-        if table.epoch(source_of(source, operation), epoch).begin(timeout_s=min(options.timeout_s, TIMEOUT_S_MAX)):
+        if _is_to_be_written(table.epoch(source_of(source, operation), epoch), options.timeout_s):
             rows = frame.where(condition).select(*map(_column, wanted))
             with JobProgress(spark, f"restoring {manifest.table} of {manifest.time}", options.progress):
                 write_table(rows, options.masters, table.name, operation=operation, source=source, epoch=epoch)
+
+
+def _is_to_be_written(epoch: Epoch, timeout_s: float) -> bool:
+    """Begin an epoch, and return whether no earlier attempt has completed it.
+
+    A restore begins an epoch when the one before is complete. So it was complete if a later one has begun."""
+    try:
+        return epoch.begin(timeout_s=min(timeout_s, TIMEOUT_S_MAX))
+    except LaterEpoch:
+        return False
 
 
 def _give_name(client: Client, table: Table, options: RestoreOptions) -> str:
