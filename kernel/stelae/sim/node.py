@@ -110,7 +110,7 @@ class SimNode:
         if self.up or (self.given_up and not self.has_lost_files):
             return
         self.view.starts += 1
-        self._clock.reboot()
+        self._clock.start()
         label = f"n{self.view.position}.{self.view.starts}"
         process = Process(self._scheduler, self._clock, label, self._handle_exception)
         durations = WorkDurations(
@@ -127,6 +127,7 @@ class SimNode:
     def crash(self) -> None:
         """Lose power: un-synced changes are lost, torn or reordered."""
         self._changed(NodeChange.CRASHED)
+        self._clock.lose_power()
         self._disk = self._observe_disk(self._disk.crash(self._rng))
         self._end()
         self._save_backup()

@@ -7,6 +7,7 @@ import pytest
 from stelae.sim.clock import EPOCH_US, VirtualClock
 from stelae.sim.draw import stream
 from stelae.sim.process import Process, VirtualPool
+from stelae.sim.run import LIVENESS_US
 from stelae.sim.scheduler import Scheduler
 from stelae.spi.errors import Full
 
@@ -77,11 +78,31 @@ def test_a_call_that_raises_ends_the_process_and_its_exception_is_reported() -> 
 
 def test_timers_follow_the_nodes_own_monotonic_clock() -> None:
     rig = Rig()
-    rig.scheduler.at(1_000, "boot", rig.clock.reboot)
+    rig.scheduler.at(1_000, "start", rig.clock.start)
     rig.scheduler.run_one()
-    rig.process.call_at(50, lambda: rig.see(str(rig.scheduler.now_us)))
-    assert rig.process.now_us() == 0
+    rig.process.call_at(rig.process.now_us() + 50, lambda: rig.see(str(rig.scheduler.now_us)))
     assert rig.drain() == ["1050"]
+
+
+@pytest.mark.parametrize("drift_ppm", [-100_000, 0, 100_000])
+def test_the_monotonic_clock_begins_anew_with_the_machine_and_not_with_a_process_on_it(drift_ppm: int) -> None:
+    rig = Rig()
+    clock = VirtualClock(rig.scheduler, error_us=0, drift_ppm=drift_ppm)
+    began_us = clock.monotonic_us()
+    rig.scheduler.at(1_000_000, "start", clock.start)
+    rig.scheduler.run_one()
+    killed_us = clock.monotonic_us()
+    assert killed_us == began_us + 1_000_000 + drift_ppm
+    clock.lose_power()
+    rig.scheduler.at(2_000_000, "start", clock.start)
+    rig.scheduler.run_one()
+    assert 10_000_000 < clock.monotonic_us() < killed_us
+    assert clock.true_delay_us(clock.monotonic_us()) == 0
+
+
+def test_a_time_that_was_never_set_is_long_past() -> None:
+    """Times that were never set are 0. If clocks began there, no run would show code that takes one for a moment."""
+    assert VirtualClock(Scheduler(), error_us=0).monotonic_us() > LIVENESS_US
 
 
 def test_jumps_of_a_wall_clock_can_be_undone_and_its_largest_lead_is_kept() -> None:

@@ -141,7 +141,7 @@ class SimMaster:
         if self.endpoint.up or self.is_off:
             return
         self.epoch += 1
-        self._clock.reboot()
+        self._clock.start()
         process = Process(
             self._world.scheduler, self._clock, f"{self.endpoint.name}.{self.epoch}", self._handle_exception
         )
@@ -190,6 +190,10 @@ class SimMaster:
         if self.endpoint.in_turn:
             raise PowerLost(f"power lost on {self.endpoint.name}")
         self._stop()
+        self._lose_power()
+
+    def _lose_power(self) -> None:
+        self._clock.lose_power()
         self._disk = self._disk.crash(self._rng)
 
     def lose_disk(self) -> None:
@@ -213,7 +217,7 @@ class SimMaster:
                 "no_exception", f"{self.endpoint.name}: {type(raised).__name__}: {raised}{where_raised(raised)}"
             )
         self._stop()
-        self._disk = self._disk.crash(self._rng)
+        self._lose_power()
 
     # -- faults ----------------------------------------------------------------------------------
 
