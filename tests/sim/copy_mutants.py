@@ -67,6 +67,14 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="retention: a config entry is collected before it is in the metadata",
+        rule="durability 4",
+        target="stelae.host.log_retention:LogRetentionLimit.config_appended",
+        replacement=mutations.forget_the_config_entry,
+        invariant="log_base",
+        kind=COPIES,
+    ),
+    Mutant(
         name="tombstones: a merge clears the vote of the same term",
         rule="durability 20",
         target="stelae_consensus_raft.voter_core:VoterCore.step",

@@ -77,3 +77,7 @@ def refuse_as_if_the_log_were_unknown(original: Original, self: Any, candidate: 
         original(self, candidate, request)
     finally:
         self._last = last
+
+
+def forget_the_config_entry(original: Original, self: Any, index: int) -> None:
+    """The log is collected up to what is flushed, whatever config is in the metadata."""

@@ -248,6 +248,7 @@ class FactFeed:
         node.saved = hard_state
         for hook in self._on_config_saved:
             hook(node, config)
+        node.saved_config = config.op_id
 
     def replica_asked(self, node: ObservedNode, new: NewReplica) -> None:
         """A leader asks the node of a new member to create a replica."""

@@ -22,6 +22,29 @@ VALIDATE_EVERY = 16
 """Of so many turns, one also validates the core's state. A check in every turn would double the time of a run."""
 
 
+class _MessageNeeds:
+    """What must be durable before the messages of one core are sent."""
+
+    def __init__(self, node: ObservedNode, facts: FactFeed) -> None:
+        self._node = node
+        self._facts = facts
+        self._known: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
+
+    def note(self, message: msgspec.Struct, needs: Needs) -> None:
+        """Record what a message depends on that the core has returned."""
+        self._known[id(message)] = (message, needs)
+        if len(self._known) > MESSAGES_REMEMBERED_MAX:
+            self._known.popitem(last=False)
+
+    def of(self, message: msgspec.Struct) -> Needs:
+        """Return what ``message`` depends on. A message that the core has not returned could depend on anything."""
+        known = self._known.get(id(message))
+        if known is None:
+            what = f"node {self._node.position} sends {type(message).__name__}"
+            self._facts.report("persist_before_send", f"{what}, which its core has not returned")
+        return Needs(HardState()) if known is None else known[1]
+
+
 class CoreTap(ConsensusCore):
     """One core with a tap. Behaves exactly like ``inner``."""
 
@@ -32,12 +55,11 @@ class CoreTap(ConsensusCore):
         self._turns = 0
         self._stale = StaleProbe()
         self._changes: set[int] = set()
-        self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
+        self._needs = _MessageNeeds(node, facts)
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
         """Return what must be durable before ``message``, a message of this core, may be sent."""
-        known = self._needs.get(id(message))
-        return known[1] if known is not None else Needs(HardState())
+        return self._needs.of(message)
 
     def step(self, events: Sequence[Event]) -> None:
         """Forward events. A failed append truncates the view of the log at once."""
@@ -93,25 +115,20 @@ class CoreTap(ConsensusCore):
         """Record what the messages of a Ready depend on. The view must not have applied the Ready yet."""
         free = Needs(self._node.hard_state)
         for outbound in ready.at_once:
-            self._note(outbound.message, free)
+            self._needs.note(outbound.message, free)
         for wanted in ready.ranges:
-            self._note(wanted.message, free)
+            self._needs.note(wanted.message, free)
         if ready.after_persist:
             hard_state = ready.hard_state or self._node.hard_state
             bound = Needs(hard_state, self._node.last_after(ready))
             for outbound in ready.after_persist:
-                self._note(outbound.message, bound)
+                self._needs.note(outbound.message, bound)
 
     def _count_refusals(self, ready: Ready) -> None:
         """Count why changes of config, and aborts of them, were rejected."""
         for rejection in ready.rejections:
             if rejection.token in self._changes:
                 self._facts.coverage.hit(f"change.{rejection.reason}")
-
-    def _note(self, message: msgspec.Struct, needs: Needs) -> None:
-        self._needs[id(message)] = (message, needs)
-        if len(self._needs) > MESSAGES_REMEMBERED_MAX:
-            self._needs.popitem(last=False)
 
 
 class VoterTap(ConsensusCore):
@@ -122,12 +139,11 @@ class VoterTap(ConsensusCore):
         self._node = node
         self._facts = facts
         self._hard_state = hard_state
-        self._needs: OrderedDict[int, tuple[msgspec.Struct, Needs]] = OrderedDict()
+        self._needs = _MessageNeeds(node, facts)
 
     def needs_of(self, message: msgspec.Struct) -> Needs:
         """Return what must be durable before ``message``, a message of this core, may be sent."""
-        known = self._needs.get(id(message))
-        return known[1] if known is not None else Needs(HardState())
+        return self._needs.of(message)
 
     def step(self, events: Sequence[Event]) -> None:
         """Report events, then forward them."""
@@ -140,9 +156,7 @@ class VoterTap(ConsensusCore):
         if ready is not None:
             self._hard_state = ready.hard_state or self._hard_state
             for outbound in (*ready.at_once, *ready.after_persist):
-                self._needs[id(outbound.message)] = (outbound.message, Needs(self._hard_state))
-                if len(self._needs) > MESSAGES_REMEMBERED_MAX:
-                    self._needs.popitem(last=False)
+                self._needs.note(outbound.message, Needs(self._hard_state))
         return ready
 
     def next_deadline(self) -> int | None:

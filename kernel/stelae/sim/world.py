@@ -35,6 +35,7 @@ class ObservedNode:
         exposed: highest hard state that a sent message depended on.
         configs: configs in the log, ascending.
         committed_config: the last committed config, or the restored one.
+        saved_config: op id of the config in the durable consensus metadata.
         commit: highest index that the core has reported committed since it started.
         clock_ahead_us_max: longest time by which the node's wall clock was ever ahead of true time.
         starts: number of the process that runs, or ran last.
@@ -62,6 +63,7 @@ class ObservedNode:
     exposed: HardState = INITIAL_HARD_STATE
     configs: list[TabletConfig] = field(default_factory=list)
     committed_config: TabletConfig | None = None
+    saved_config: OpId = ZERO
     commit: int = 0
     clock_ahead_us_max: int = 0
     starts: int = 0
@@ -121,6 +123,7 @@ class ObservedNode:
         self.hard_state = self.saved = hard_state
         self.configs = list(log.configs)
         self.committed_config = config
+        self.saved_config = config.op_id
         self.commit = 0
 
     def apply_ready(self, ready: Ready, configs: Sequence[TabletConfig]) -> None:
@@ -225,6 +228,14 @@ class World:
         """Return the newest config on a node whose entry is committed, as some core has reported."""
         found = [c for c in node.configs if self.is_committed(c.op_id)]
         return found[-1] if found else node.committed_config or self.initial_config
+
+    def committed_config_below(self, index: int) -> OpId:
+        """Return the op id of the newest committed config entry at or below an index; 0.0 if there is none."""
+        for op_id in reversed(self.committed[:index]):
+            entry = self.entries.get(op_id)
+            if entry is not None and entry.kind is EntryKind.CONFIG:
+                return op_id
+        return ZERO
 
     def is_committed(self, op_id: OpId) -> bool:
         """Return true if some core has reported an entry as committed."""

@@ -12,7 +12,7 @@ from stelae.sim.history import SCHEMA, AnswerKind, ClientAction, ClientAnswer, H
 from stelae.sim.log_model import LogModel
 from stelae.sim.stale_probe import StaleDelivery
 from stelae.sim.world import Needs
-from stelae.spi.consensus import CopyRequest, HardState, LogAppend, Outbound, ReadReady, Role
+from stelae.spi.consensus import CopyRequest, HardState, LogAppend, LogView, Outbound, ReadReady, Role
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, encode_config
@@ -202,6 +202,17 @@ def config_committed_too_early(rig: Rig) -> None:
     rig.ready(0, append=LogAppend(entries=(carrier,)), committed_config=config)
 
 
+def starts_without_a_config_that_it_has_collected(rig: Rig) -> None:
+    """The metadata has the config of the beginning, and the log the entries behind that of a later one."""
+    carrier = Entry(OpId(1, 1), EntryKind.CONFIG, 1, encode_config(CONFIG))
+    committed(rig, carrier, entry(1, 2))
+    node = rig.world.nodes[0]
+    node.flushed = OpId(1, 2)
+    log = LogView(base=OpId(1, 1), last=OpId(1, 2), term_runs=((2, 1),))
+    rig.facts.restarted(node, HardState(1, None), log, 1, CONFIG)
+    rig.status(0, Role.FOLLOWER, 1)
+
+
 def timestamp_does_not_increase_in_the_log(rig: Rig) -> None:
     rig.append(0, entry(1, 1, timestamp=9), entry(1, 2, timestamp=9))
 
@@ -283,6 +294,12 @@ def answers_with_the_time_of_another_entry(rig: Rig) -> None:
     rig.facts.answered(write(), ClientAnswer(kind=AnswerKind.DONE, node=0, timestamp=2))
 
 
+def answers_without_the_time_of_the_entry(rig: Rig) -> None:
+    """The client could not name a time from which on its next scan sees the write."""
+    history(rig)
+    rig.facts.answered(write(), done(at=0))
+
+
 SECOND = Schema(2, (*SCHEMA.columns, Column(id=3, name="a", type="int64", nullable=True)), (1,))
 
 
@@ -326,7 +343,7 @@ def acknowledges_a_write_that_was_never_applied(rig: Rig) -> None:
 def acknowledged_write_vanishes(rig: Rig) -> None:
     committed(rig, entry(1, 1))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.facts.answered(write(), done())
+    rig.facts.answered(write(), done(at=1))
     rig.status(1, Role.FOLLOWER, 1)
     rig.world.nodes[1].durable.clear()
     rig.facts.at_end()
@@ -351,10 +368,10 @@ def a_later_write_comes_earlier_in_the_log(rig: Rig) -> None:
     committed(rig, entry(1, 1), entry(1, 2))
     first = begin(rig, write(1, value="a"), 1)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 1))
-    rig.facts.answered(first, done())
+    rig.facts.answered(first, done(at=2))
     second = begin(rig, write(2, value="b"), 2)
     rig.apply(1, entry(1, 1), applied(OpId(1, 1), 2))
-    rig.facts.answered(second, done())
+    rig.facts.answered(second, done(at=1))
 
 
 def recover(rig: Rig, base: OpId, *found: Entry, hint: int = 0) -> None:
@@ -418,7 +435,12 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         sends_before_the_log_is_durable,
         believes_an_entry_durable_that_is_not,
     ],
-    "config_follows_log": [config_lags_behind_the_log, config_outlives_its_entry, config_committed_too_early],
+    "config_follows_log": [
+        config_lags_behind_the_log,
+        config_outlives_its_entry,
+        config_committed_too_early,
+        starts_without_a_config_that_it_has_collected,
+    ],
     "hybrid_time": [timestamp_does_not_increase_in_the_log, timestamp_is_far_ahead],
     "state_machine_safety": [applies_an_uncommitted_entry, applies_with_another_effect],
     "exactly_once": [
@@ -433,6 +455,7 @@ FAULTY: dict[str, list[Callable[[Rig], None]]] = {
         refuses_a_write_that_took_effect,
         applies_a_refused_write,
         answers_with_the_time_of_another_entry,
+        answers_without_the_time_of_the_entry,
     ],
     "schema_changes": [
         a_schema_skips_a_version,

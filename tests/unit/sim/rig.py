@@ -115,8 +115,8 @@ def applied(op_id: OpId, sequence: int = 1, *, skipped: bool = False, first_inco
     return AppliedRequest(op_id, 0, "c", sequence, skipped, (), first_incomplete=first_incomplete)
 
 
-def done(node: int = 0, value: str | None = None) -> ClientAnswer:
-    return ClientAnswer(kind=AnswerKind.DONE, node=node, value=value)
+def done(node: int = 0, value: str | None = None, at: int = 0) -> ClientAnswer:
+    return ClientAnswer(kind=AnswerKind.DONE, node=node, value=value, timestamp=at)
 
 
 def committed(rig: Rig, *entries: Entry, term: int = 1) -> None:
@@ -140,4 +140,4 @@ def history(rig: Rig) -> None:
         operation = begin(rig, write(sequence, value=value), sequence)
         op_id = OpId(1, sequence)
         rig.apply(0, entry(1, sequence), applied(op_id, sequence))
-        rig.facts.answered(operation, done())
+        rig.facts.answered(operation, done(at=sequence))

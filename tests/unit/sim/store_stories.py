@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.superblock import Superblock
-from stelae.sim.history import AnswerKind, ClientAction, ClientAnswer, ClientOperation, HistoryRow
+from stelae.sim.history import ClientAction, ClientOperation, HistoryRow
 from stelae.sim.invariants import ObservedLookup, ObservedScan
 from stelae.spi.ids import ClientId, OpId
+from stelae.spi.log import Entry, EntryKind
+from stelae.spi.members import encode_config
 from stelae.spi.payload import PayloadClient, PayloadSequenceRange, WritePayload
-from tests.unit.sim.rig import LOG, Rig, applied, begin, committed, done, entry, history, write
+from tests.unit.sim.rig import CONFIG, LOG, Rig, applied, begin, committed, done, entry, history, write
 
 EMPTY = ResultsTable().dump()
 
@@ -201,6 +203,14 @@ def the_log_is_collected_above_the_flushed_op_id(rig: Rig) -> None:
     rig.facts.collect(rig.world.nodes[0], LOG, 3)
 
 
+def a_config_is_collected_before_it_is_saved(rig: Rig) -> None:
+    node = rig.world.nodes[0]
+    carrier = Entry(OpId(1, 1), EntryKind.CONFIG, 1, encode_config(CONFIG))
+    committed(rig, carrier, entry(1, 2))
+    rig.facts.saved(node, block(2), [])
+    rig.facts.collect(node, LOG, 2)
+
+
 # -- exactly once ---------------------------------------------------------------------------------
 
 
@@ -233,8 +243,8 @@ def an_insert_replaces_a_row_on_every_replica(rig: Rig) -> None:
     for sequence, value in ((1, "a"), (2, "b")):
         operation = begin(rig, write(sequence, ClientAction.INSERT, value), 2 * sequence)
         rig.apply(0, entry(1, sequence), applied(OpId(1, sequence), sequence))
-        operation.answered, operation.answer = 2 * sequence + 1, done()
-        rig.facts.answered(operation, done())
+        operation.answered, operation.answer = 2 * sequence + 1, done(at=sequence)
+        rig.facts.answered(operation, operation.answer)
     assert rig.violated is None
     rig.facts.at_end()
 
@@ -266,7 +276,7 @@ FAULTY_STORES: dict[str, list[Callable[[Rig], None]]] = {
         a_start_finds_an_older_superblock,
         a_needed_file_is_removed,
     ],
-    "log_base": [the_log_is_collected_above_the_flushed_op_id],
+    "log_base": [the_log_is_collected_above_the_flushed_op_id, a_config_is_collected_before_it_is_saved],
     "exactly_once": [a_flush_forgets_results, a_repetition_changes_a_row_again, an_entry_changes_no_row],
     "linearizability": [an_insert_replaces_a_row_on_every_replica],
 }
@@ -308,7 +318,7 @@ def unknown_outcomes(rig: Rig) -> None:
     gone = ClientOperation(client="c", sequence=2, action=ClientAction.DELETE, rows=(HistoryRow(1, ""),))
     begin(rig, gone, 2)
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
-    gone.answered, gone.answer = 3, ClientAnswer(kind=AnswerKind.DONE, node=0)
+    gone.answered, gone.answer = 3, done(at=2)
     rig.facts.answered(gone, gone.answer)
     rig.facts.at_end()
 

@@ -115,7 +115,7 @@ def test_a_read_that_overlaps_a_write_may_see_either_state() -> None:
         committed(rig, entry(1, 1), entry(1, 2))
         first = begin(rig, write(1, value="a"), 1)
         rig.apply(0, entry(1, 1), applied(OpId(1, 1), 1))
-        rig.facts.answered(first, done())
+        rig.facts.answered(first, done(at=1))
         begin(rig, write(2, value="b"), 2)
         reading = begin(rig, write(0, ClientAction.READ), 3)
         rig.apply(0, entry(1, 2), applied(OpId(1, 2), 2))
@@ -142,9 +142,9 @@ def test_a_repetition_that_is_skipped_and_gets_the_same_answer_is_legal() -> Non
     rig = Rig()
     committed(rig, entry(1, 1), entry(1, 2))
     rig.apply(0, entry(1, 1), applied(OpId(1, 1)))
-    rig.facts.answered(write(), done())
+    rig.facts.answered(write(), done(at=1))
     rig.apply(0, entry(1, 2), applied(OpId(1, 2), skipped=True))
-    rig.facts.answered(write(), done())
+    rig.facts.answered(write(), done(at=1))
     assert rig.violated is None
 
 

@@ -15,7 +15,8 @@ class ConfigFollowsLog(Invariant):
 
     A committed config stays in force also if its entry is lost here in a failed append: a leader sends it again. A
     config that a core reports as committed is in the log, at or below the commit index. Only such a config is saved in
-    consensus metadata: a config that is replaced later must not survive a restart."""
+    consensus metadata: a config that is replaced later must not survive a restart. After a start, a config that was
+    collected with the log is known from there."""
 
     name: ClassVar[str] = "config_follows_log"
     source: ClassVar[str] = "durability.md rule 11; Raft section 6"
@@ -25,6 +26,10 @@ class ConfigFollowsLog(Invariant):
         newest = self.world.newest_config(node).op_id
         if status.config.op_id != newest:
             self.fail(f"node {node.position} uses config {status.config.op_id}, the newest in its log is {newest}")
+        elif before is None:
+            collected = self.world.committed_config_below(node.base.index)
+            if newest.index < collected.index:
+                self.fail(f"node {node.position} starts with config {newest}, its log had {collected} before its base")
 
     def on_config_saved(self, node: ObservedNode, config: TabletConfig) -> None:
         """Check that a saved config is committed."""

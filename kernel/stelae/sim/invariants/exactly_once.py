@@ -125,7 +125,7 @@ class ExactlyOnce(Invariant):
             effect = self._effects.get(identity)
             if effect is not None and effect[1] != answer.errors:
                 self.fail(f"{identity} is answered {answer.errors}, its effect was {effect[1]}")
-            elif effect is not None and answer.timestamp not in (0, self._stamp_of(effect[0])):
+            elif effect is not None and answer.timestamp != self._stamp_of(effect[0]):
                 self.fail(f"{identity} is answered as of {answer.timestamp}, it took effect at {effect[0]}")
             elif [position for position, code in answer.errors if code == "BAD_VALUE"] != operation.unfit:
                 self.fail(f"{identity} is answered {answer.errors}, its unfit rows are {operation.unfit}")
