@@ -135,6 +135,15 @@ def format_directory(files: Files, layout: DirectoryLayout, instance: Instance, 
     save(files, INSTANCE, layout.instance, instance, crash)
 
 
+def make_names_durable(files: Files, layout: DirectoryLayout) -> None:
+    """Make the names of superblocks and consensus metadata durable, before they are read.
+
+    A process that was killed may have renamed a file and not yet synced its directory. Nothing may depend on a vote or
+    a superblock that a power loss takes back."""
+    for directory in (layout.superblocks, layout.consensus):
+        files.sync_directory(directory)
+
+
 class InstanceFile:
     """The instance file of a running node, which has locked the directory. Its methods may block."""
 
@@ -165,6 +174,7 @@ class InstanceFile:
         if found.converted_from is not None:
             fact = f"a conversion of the log is not complete; finish it with: stelae wal convert {self._layout.root}"
             raise WrongDirectory(fact, path=path)
+        make_names_durable(self._files, self._layout)
         return self._save(found, cluster_id=cluster, clean_shutdown=False)
 
     def mark_clean(self) -> None:

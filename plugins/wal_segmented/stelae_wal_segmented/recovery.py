@@ -6,7 +6,11 @@ tail. ``stelae_wal_segmented.decisions`` says what to do in each situation.
 
 Data that can be read after a crash are not necessarily durable. A sync may have failed before, and then the system
 serves pages from memory that are not on the disk (durability rule 7). So data that no later group records as synced are
-written once more and synced before the log is used."""
+written once more and synced before the log is used.
+
+A process that was killed may have synced nothing of its last step: a new name, a footer, or the base file. The entries
+that are appended to a segment would be lost with its name, and a segment below the base must not be removed before the
+base is durable. So these are synced, too, before they count."""
 
 from __future__ import annotations
 
@@ -140,6 +144,7 @@ class _LogRecovery:
         """Do all steps; stop at the first damage in a segment."""
         if not self._take_base():
             return
+        self._make_names_durable()
         present = [n for n in sequences if n >= self.result.base.first_sequence]
         for sequence in sequences:
             if sequence < self.result.base.first_sequence:
@@ -175,6 +180,12 @@ class _LogRecovery:
         self.result.last = base.base
         return True
 
+    def _make_names_durable(self) -> None:
+        """Make the names of the segments durable, and the base file, before a segment below the base is removed."""
+        with closing(self.files.open(f"{self.directory}/{base_name(self.log.generation)}")) as file:
+            file.sync()
+        self.files.sync_directory(self.directory)
+
     def _headers(self, sequences: Sequence[int]) -> tuple[list[SegmentHeader], Corrupt | None]:
         """Return the headers up to the first invalid one, and the error of that one."""
         headers: list[SegmentHeader] = []
@@ -207,6 +218,8 @@ class _LogRecovery:
                 footer = file.pread(file.size() - summary.end, summary.end)
                 if decode_footer(footer, header.nonce) is None:
                     summary = None
+                else:
+                    file.sync()  # A process that was killed may not have: a successor would state that it is durable.
         base = self.result.base
         recorded = base.newest_end if header.sequence == base.newest_sequence else 0
         if summary is not None:

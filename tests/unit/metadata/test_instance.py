@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import (
     AlreadyFormatted,
@@ -17,13 +18,17 @@ from stelae.host.instance import (
     lock_directory,
 )
 from stelae.host.metadata_files import HEADER_BYTES
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
+from stelae.spi.consensus import HardState
 from stelae.spi.errors import BadIdentifier, Corrupt, Locked
-from stelae.spi.ids import ClusterId, NodeId
+from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
+from stelae.spi.members import Member, TabletConfig
 
 NODE = NodeId("a" * 32)
 CLUSTER = ClusterId("c")
 LAYOUT = DirectoryLayout("/node")
+TABLET = TabletId("t")
+CONFIG = TabletConfig(op_id=ZERO, members=(Member(node_id=NODE, address="h:1"),))
 
 
 def formatted(cluster: ClusterId | None = None) -> VirtualDisk:
@@ -86,6 +91,26 @@ def test_the_clean_mark_is_gone_durably_once_started() -> None:
     assert InstanceFile(disk, LAYOUT).load().clean_shutdown is True
     start(disk)
     assert InstanceFile(disk, LAYOUT).load().clean_shutdown is False
+
+
+def test_a_start_makes_durable_what_a_killed_process_has_renamed() -> None:
+    """Otherwise it could act on a vote that a power loss takes back."""
+    disk = formatted(CLUSTER)
+    metadata = ConsensusMetadata(disk, LAYOUT, TABLET)
+    metadata.save(HardState(1, None), CONFIG)
+    disk.faults.hook = _killed_before_the_directory_is_synced
+    with pytest.raises(KeyboardInterrupt):
+        metadata.save(HardState(2, NODE), CONFIG)
+    killed = disk.clone()
+    start(killed)
+    seen = ConsensusMetadata(killed, LAYOUT, TABLET).load()
+    assert seen.hard_state == HardState(2, NODE)
+    assert ConsensusMetadata(killed.crash(random.Random(1), Survival.LOST), LAYOUT, TABLET).load() == seen
+
+
+def _killed_before_the_directory_is_synced(operation: str, _path: str) -> None:
+    if operation == "sync_directory":
+        raise KeyboardInterrupt
 
 
 def test_an_orderly_stop_sets_the_mark_again_and_changes_nothing_else() -> None:

@@ -33,6 +33,9 @@ from stelae.testing.failing_files import READS, WRITES, cannot_read, no_space
 from stelae.testing.wal_harness import PowerLost, Survival, VirtualHarness
 from stelae.testing.wal_model import LOG, Model, check_holds, commit, entries, entry, intact
 
+KILLS = 4
+"""Number of later crashes that are drawn for each operation at which a process is killed."""
+
 
 def _forks(harness: VirtualHarness) -> Iterator[tuple[VirtualHarness, Survival]]:
     for seed, survival in enumerate(FATES):
@@ -44,6 +47,14 @@ class WalCrashes(WalBasics):
 
     def test_a_crash_at_any_operation_keeps_acknowledged_entries(self, harness: VirtualHarness) -> None:
         assert check_every_crash(harness, every_operation()) > 50
+
+    def test_what_a_start_finds_after_a_kill_at_any_operation_survives_a_later_crash(
+        self, harness: VirtualHarness
+    ) -> None:
+        # The next process sees everything that a killed one wrote and renamed, whether or not it was synced.
+        for moment in moments(harness, every_operation()):
+            for seed in range(KILLS):
+                check_after_crash(harness.on(moment.disk.clone(), seed), moment.run.copy())
 
     def test_a_crash_during_recovery_loses_nothing(self, harness: VirtualHarness) -> None:
         for moment in moments(harness, every_operation())[3:-1:5]:
