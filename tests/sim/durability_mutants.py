@@ -126,4 +126,11 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.make_directories_unsynced,
         invariant="log_durability",
     ),
+    Mutant(
+        name="log engine: a start trusts names that a killed process has not synced",
+        rule="durability 4, behaviour W2",
+        target="stelae_wal_segmented.recovery:_LogRecovery._make_names_durable",
+        replacement=mutations.trust_what_is_visible,
+        invariant="log_durability",
+    ),
 )

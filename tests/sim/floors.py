@@ -78,6 +78,7 @@ OTHERS = {
     "network.peer_lost",
     "network.reordered",
     "node.given_up",
+    "node.killed_within",
     "node.log_damaged",
     "node.log_older",
     "node.power_lost_within",

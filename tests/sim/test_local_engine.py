@@ -16,6 +16,7 @@ SEEDS = range(1, 1 + times(8))
 NEEDED = {
     "fault.crash",
     "fault.crash_in_commit",
+    "fault.kill_in_commit",
     "fault.kill",
     "fault.disk_full",
     "event.PersistFailed",

@@ -30,6 +30,7 @@ class VirtualDiskFaults:
 
     __slots__ = (
         "_bytes_left",
+        "_counted",
         "_operations_left",
         "_reads",
         "_syncs",
@@ -49,13 +50,19 @@ class VirtualDiskFaults:
         self.on_use_after_failed_sync: Hook = _no_listener
         self.powered = True
         self._operations_left: int | None = None
+        self._counted = ""
         self._bytes_left: int | None = None
         self._syncs: dict[str, int] = {}
         self._reads: dict[str, int] = {}
 
-    def lose_power_after(self, *, operations: int | None = None, written_bytes: int | None = None) -> None:
-        """Raise ``PowerLost`` after so many more operations, or after so many more written bytes."""
+    def lose_power_after(
+        self, *, operations: int | None = None, written_bytes: int | None = None, counted: str = ""
+    ) -> None:
+        """Raise ``PowerLost`` after so many more operations, or after so many more written bytes.
+
+        Operations count if their name begins with ``counted``."""
         self._operations_left = operations
+        self._counted = counted
         self._bytes_left = written_bytes
 
     def fail_syncs(self, path_part: str = "", count: int = 1) -> None:
@@ -88,7 +95,7 @@ class VirtualDiskFaults:
         self.check_power()
         if self.hook is not None:
             self.hook(operation, path)
-        if self._operations_left is not None:
+        if self._operations_left is not None and operation.startswith(self._counted):
             if self._operations_left == 0:
                 self.powered = False
                 raise PowerLost(f"power lost before {operation} {path}")

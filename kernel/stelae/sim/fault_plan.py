@@ -24,6 +24,8 @@ class FaultKind(StrEnum):
     """Power is lost: un-synced writes are lost, torn or reordered."""
     CRASH_IN_COMMIT = "crash_in_commit"
     """Power is lost at a drawn disk operation."""
+    KILL_IN_COMMIT = "kill_in_commit"
+    """The process ends at a drawn disk operation. Its next run finds what it had not synced, until power is lost."""
     KILL = "kill"
     """The process ends. Everything that it wrote, synced or not, is still on the disk."""
     PAUSE = "pause"
@@ -73,8 +75,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         at_us: time at which it starts.
         victim: a node's position, or ``LEADER``.
         duration_us: time until it is undone (a crashed node starts again).
-        amount: depends on the kind: disk operations until the crash, microseconds of the clock jump, microseconds until
-            power is lost, the node at the other end of the cut link, or which of two effects.
+        amount: depends on the kind: disk operations until the crash or the kill, microseconds of the clock jump,
+            microseconds until power is lost, the node at the other end of the cut link, or which of two effects.
     """
 
     number: int
@@ -112,6 +114,9 @@ _COMMON = (
 )
 
 
+KILLED_SHARE = 0.5
+"""Share of the power losses at a drawn disk operation in whose place the process is killed there."""
+
 ALONE_WITH_WITNESS_SHARE = 0.35
 """Share of the faults of that kind in runs with witnesses."""
 
@@ -135,6 +140,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
     kinds = [pick(rng, _COMMON) for _ in range(profile.faults)]
     if chance(rng, 0.3):
         kinds[between(rng, 0, len(kinds) - 1)] = _draw_permanent(seed, profile, pick(rng, PERMANENT[:2]))
+    kinds = _with_kills(seed, kinds)
     if profile.witnesses:
         kinds = _with(seed, kinds, "witnesses", FaultKind.ALONE_WITH_WITNESS, ALONE_WITH_WITNESS_SHARE)
     if profile.copies:
@@ -164,6 +170,13 @@ def _draw_permanent(seed: int, profile: Profile, kind: FaultKind) -> FaultKind:
     return FaultKind.OLDER_LOG if chance(stream(seed, "plan/older"), 0.4) else kind
 
 
+def _with_kills(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
+    """Replace some of the power losses at a drawn disk operation."""
+    rng = stream(seed, "plan/killed")
+    replaced = [kind is FaultKind.CRASH_IN_COMMIT and chance(rng, KILLED_SHARE) for kind in kinds]
+    return [FaultKind.KILL_IN_COMMIT if drawn else kind for kind, drawn in zip(kinds, replaced, strict=True)]
+
+
 def _with_damaged_rows(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
     """Replace one fault by damage, unless a replica is lost: of three, two must remain."""
     rng, changed = stream(seed, "plan/damaged"), list(kinds)
@@ -181,7 +194,7 @@ def _with(seed: int, kinds: Sequence[FaultKind], purpose: str, other: FaultKind,
 
 def _amount(share: float, kind: FaultKind) -> int:
     """Compute ``Fault.amount`` for a kind of fault from a random share."""
-    if kind is FaultKind.CRASH_IN_COMMIT:
+    if kind in (FaultKind.CRASH_IN_COMMIT, FaultKind.KILL_IN_COMMIT):
         return int(share * 12)
     if kind is FaultKind.ALONE_WITH_WITNESS:
         return int(share * ALONE_US_MAX)

@@ -46,6 +46,12 @@ class FaultedNode(Protocol):
         """End the process. The disk keeps everything that was written."""
         ...
 
+    def kill_after(self, operations: int, counted: str) -> None:
+        """End the process before a disk operation, after so many whose name begins with ``counted``.
+
+        It starts soon, and finds what was not synced. A moment later power is lost."""
+        ...
+
     def pause(self) -> None:
         """Pause the process."""
         ...
@@ -198,8 +204,8 @@ class FaultDriver:
                 return node.find_damage if node.damage_rows() else None
             case FaultKind.LOST_REPLICA:
                 return node.start if node.lose_replica() else None
-            case FaultKind.CRASH_IN_COMMIT:
-                node.crash_after(fault.amount)
+            case FaultKind.CRASH_IN_COMMIT | FaultKind.KILL_IN_COMMIT:
+                _end_within_an_operation(node, fault)
             case FaultKind.PAUSE:
                 node.pause()
                 return node.resume
@@ -263,6 +269,17 @@ class FaultDriver:
             return fault.victim
         leader = self._world.leader()
         return leader if leader is not None else fault.number % len(self._nodes)
+
+
+def _end_within_an_operation(node: FaultedNode, fault: Fault) -> None:
+    """Let a node end at a disk operation. Half of the kills come just before a rename is durable, which is rare."""
+    half, odd = divmod(fault.amount, 2)
+    if fault.kind is FaultKind.CRASH_IN_COMMIT:
+        node.crash_after(fault.amount)
+    elif odd:
+        node.kill_after(half // 3, "sync_directory")
+    else:
+        node.kill_after(fault.amount, "")
 
 
 def _links(kind: FaultKind, position: int, amount: int, nodes: int) -> list[Link]:

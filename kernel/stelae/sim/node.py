@@ -12,7 +12,7 @@ from stelae.host.replica import Replica
 from stelae.host.superblock import SUPERBLOCK, DataState
 from stelae.sim.clock import VirtualClock
 from stelae.sim.disk import PowerLost, VirtualDisk
-from stelae.sim.draw import below, between, chance, pick, stream
+from stelae.sim.draw import below, between, chance, pick, skewed, stream
 from stelae.sim.hosting.lost_files import remove_replica
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.hosting.work_durations import WorkDurations
@@ -21,7 +21,7 @@ from stelae.sim.node_change import NodeChange
 from stelae.sim.node_start import LAYOUT, STORE, TABLET, NodeContext, NodeStart, RunningNode, format_node
 from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.rows_damage import RowsDamage
-from stelae.sim.scheduler import Scheduler
+from stelae.sim.scheduler import ScheduledEvent, Scheduler
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import ClockError, StelaeError
@@ -31,6 +31,12 @@ SUPERBLOCK_PATH: Final = LAYOUT.superblock_of(TABLET)
 
 RESTART_US: Final = (50_000, 2_000_000)
 """Shortest and longest time that a node stays down after a power loss within a disk operation."""
+
+KILLED_US: Final = (5_000, 50_000)
+"""Shortest and longest time that a node stays down after a kill within a disk operation."""
+
+POWERED_US: Final = (1_000, 1_000_000)
+"""Shortest and longest time from such a start to the loss of power."""
 
 RETRY_US: Final = 400_000
 """Delay of the next attempt after a start that failed because of a full disk, or because the wall clock is
@@ -56,6 +62,8 @@ class SimNode:
         self._models: dict[LogId, LogModel] = {}
         self._extra_us = 0
         self._may_be_lost = False
+        self._is_killed = False
+        self._power_loss: ScheduledEvent | None = None
         self._rows_damage = RowsDamage(LAYOUT.data_of(TABLET))
         self.has_lost_files = False
         """True once the files of the replica are gone. The node runs without it, and says that it does not host it."""
@@ -134,7 +142,17 @@ class SimNode:
 
     def crash_after(self, operations: int | None) -> None:
         """Lose power after so many more disk operations; ``None`` cancels this."""
+        self._is_killed = False
+        if self._power_loss is not None:
+            self._power_loss.cancel()
         self._disk.faults.lose_power_after(operations=operations)
+
+    def kill_after(self, operations: int, counted: str) -> None:
+        """End the process before a disk operation, after so many whose name begins with ``counted``.
+
+        It starts soon, and finds what was not synced. A moment later power is lost."""
+        self._is_killed = True
+        self._disk.faults.lose_power_after(operations=operations, counted=counted)
 
     def kill(self) -> None:
         """End the process. The disk keeps everything that was written."""
@@ -333,10 +351,19 @@ class SimNode:
         if not isinstance(raised, PowerLost):
             self._report("no_exception", f"{type(raised).__name__}: {raised}{where_raised(raised)}")
             return
-        self._context.coverage.hit("node.power_lost_within")
-        self.crash()
-        delay_us = between(self._rng, *RESTART_US)
+        killed = self._is_killed
+        self._context.coverage.hit("node.killed_within" if killed else "node.power_lost_within")
+        (self.kill if killed else self.crash)()
+        delay_us = between(self._rng, *(KILLED_US if killed else RESTART_US))
         self._scheduler.after(delay_us, f"n{self.view.position}.start", self.start)
+        if killed:
+            delay_us += skewed(self._rng, *POWERED_US)
+            self._power_loss = self._scheduler.after(delay_us, f"n{self.view.position}.power_lost", self._lose_power)
+
+    def _lose_power(self) -> None:
+        if self.up:
+            self.crash()
+        self.start()
 
     def _give_up(self) -> None:
         self._context.coverage.hit("node.given_up")
@@ -397,6 +424,7 @@ class SimNode:
             self._models[log].damaged = True
 
     def _end(self) -> None:
+        self._is_killed = False
         if self.running is not None:
             self.running.process.end()
         self.running = None

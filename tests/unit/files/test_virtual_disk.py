@@ -194,6 +194,19 @@ def _operations(work: Callable[[VirtualDisk], object]) -> int:
     return disk.faults.operations - before
 
 
+def test_power_is_lost_at_an_operation_of_one_kind() -> None:
+    disk = a_disk()
+    disk.faults.lose_power_after(operations=1, counted="sync_directory")
+    for _ in range(3):
+        disk.replace("/d/a", b"first")
+        with pytest.raises(PowerLost, match="before sync_directory"):
+            disk.replace("/d/a", b"second")
+        assert not disk.faults.powered
+        disk = disk.crash(random.Random(1), Survival.LOST)
+        assert disk.read_bytes("/d/a") == b"first"
+        disk.faults.lose_power_after(operations=1, counted="sync_directory")
+
+
 def test_power_is_lost_in_the_middle_of_a_write() -> None:
     for length in range(6):
         disk = a_disk()

@@ -19,6 +19,12 @@ def test_a_hundred_seeds_plan_every_kind_of_fault() -> None:
     assert kinds == set(FaultKind) - set(OF_MEMBERS)
 
 
+def test_a_process_is_killed_at_a_disk_operation_about_as_often_as_power_is_lost_at_one() -> None:
+    kinds = [f.kind for seed in range(100) for f in draw_plan(seed, draw_profile(seed))]
+    killed, lost = kinds.count(FaultKind.KILL_IN_COMMIT), kinds.count(FaultKind.CRASH_IN_COMMIT)
+    assert 0.6 < killed / lost < 1.7
+
+
 def test_a_voter_loses_the_files_of_its_replica_only_where_members_change() -> None:
     """No leader creates replicas in other runs, so the fault would be that of a disk that is damaged."""
     plans = [draw_plan(seed, draw_profile(seed, ProfileKind.MEMBERSHIP)) for seed in range(100)]
