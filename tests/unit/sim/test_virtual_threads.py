@@ -33,9 +33,9 @@ class Rig:
             self.process.run(lambda work=work: self.threads.run(work, self.done.append))  # type: ignore[misc]
         self.settle()
 
-    def answer_at(self, us: int, done: Callable[[object], None]) -> None:
-        """Answer a call at a time of the loop."""
-        self.process.call_at(us, lambda: done(None))
+    def answer_after(self, us: int, done: Callable[[object], None]) -> None:
+        """Answer a call after some time of the loop."""
+        self.process.call_at(self.process.now_us() + us, lambda: done(None))
 
     def settle(self) -> None:
         while self.scheduler.run_one():
@@ -77,7 +77,7 @@ def test_a_call_that_is_never_answered_ends_and_a_late_answer_is_discarded(rig: 
 
 def test_two_threads_wait_at_the_same_time_and_go_on_in_the_order_of_their_events(rig: Rig) -> None:
     def wait(us: int) -> int:
-        rig.calls.call(partial(rig.answer_at, us))
+        rig.calls.call(partial(rig.answer_after, us))
         return us
 
     rig.run(lambda: wait(3_000), lambda: wait(2_000))
@@ -93,7 +93,7 @@ def test_a_queue_wakes_the_thread_that_waits_or_is_empty_at_the_end_of_the_time(
         return [queue.get(timeout=10.0), queue.get(timeout=10.0)]
 
     for item in "ab":
-        rig.process.call_at(2_000_000, partial(queue.put, item))
+        rig.process.call_at(rig.process.now_us() + 2_000_000, partial(queue.put, item))
     rig.run(work)
     assert rig.done == [["a", "b"]]
 
