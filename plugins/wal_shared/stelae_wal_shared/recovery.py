@@ -7,6 +7,9 @@
 4. Every older segment that has entries must exist, with the expected head and length. Its entries are not read. If the
    disk does not return its head now, nothing is known to be wrong: its entries are verified when they are read.
 
+A process that was killed may have renamed a segment and not yet synced its name. So the names are synced first. The
+marker would record the segment when the engine is closed, and its loss would then be damage of every log.
+
 ``decisions`` says what to do in each situation."""
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ class _NodeLogRecovery:
             if newest_known:
                 raise self._gone("all of them are missing")
             return
+        self.files.sync_directory(self.state.directory)
         newest = numbers[-1]
         head = self._head(newest, image=True)
         if head is None or head.image is None or head.number != newest:

@@ -56,6 +56,16 @@ class WalCrashes(WalBasics):
             for seed in range(KILLS):
                 check_after_crash(harness.on(moment.disk.clone(), seed), moment.run.copy())
 
+    def test_a_start_after_a_kill_at_any_operation_that_appends_nothing_survives_a_later_crash(
+        self, harness: VirtualHarness
+    ) -> None:
+        for moment in moments(harness, every_operation()):
+            for seed, survival in enumerate((Survival.LOST, Survival.DRAWN)):
+                twin = harness.on(moment.disk.clone(), seed)
+                twin.open().close()
+                twin.crash(survival=survival)
+                check_after_crash(twin, moment.run.copy())
+
     def test_a_crash_during_recovery_loses_nothing(self, harness: VirtualHarness) -> None:
         for moment in moments(harness, every_operation())[3:-1:5]:
             for seed, survival in enumerate(FATES):
