@@ -88,6 +88,8 @@ class Tombstones:
                 block = SuperblockFile(node.files, node.layout, tablet_id).load()
             except MetadataMissing:
                 return None  # The tablet was never on this node, so it has no vote.
+            # The last save of a replica that has failed may have ended before this sync. Its vote is in the file.
+            node.files.sync_directory(node.layout.consensus)
             return block, ConsensusMetadata(node.files, node.layout, tablet_id).load()
 
         # With the key of hard state saves, so that it reads the file after a save that is in progress.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,9 @@ from stelae.host.tombstone_voter import SAVE_AGAIN_US, TombstoneVoter
 from stelae.lifecycle import tombstones as module
 from stelae.lifecycle.blocking_steps import StepRunner
 from stelae.lifecycle.tablet_manager import TabletManager
+from stelae.sim.disk import Survival
 from stelae.spi.consensus import HardState, Outbound, Ready
+from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
@@ -157,6 +160,21 @@ def test_it_votes_once_in_a_term_also_when_it_was_forgotten_in_between(world: Wo
     assert refused.refusal is not None and repeated.refusal is None
 
 
+def test_a_vote_of_the_replica_whose_sync_failed_is_durable_before_the_tombstone_tells_it(world: World) -> None:
+    """The replica failed at the sync of the directory, and was deleted. Its file has the vote, but may lose it."""
+    fail_at(world, "sync_directory")
+    metadata = ConsensusMetadata(world.disk, LAYOUT, TabletId("t1"))
+    with pytest.raises(SyncFailed):
+        metadata.save(HardState(4, CANDIDATE), CONFIG)
+    world.disk.faults.hook = None
+    world.ask("t1", CANDIDATE, vote_request(4))
+    world.work()
+    (answer,) = world.answers()
+    assert answer.refusal is None
+    after = world.disk.crash(random.Random(1), Survival.LOST)
+    assert ConsensusMetadata(after, LAYOUT, TabletId("t1")).load().hard_state == HardState(4, CANDIDATE)
+
+
 def test_it_votes_for_no_log_behind_its_own(world: World) -> None:
     world.ask("t1", CANDIDATE, vote_request(4, last=OpId(2, 19)))
     world.work()
@@ -176,6 +194,8 @@ def test_one_whose_last_op_id_is_unknown_never_votes(world: World) -> None:
 def test_a_vote_whose_sync_fails_is_saved_again_and_told_once_it_is_durable(world: World, failing: str) -> None:
     """One sync that failed ended the votes of a tombstone until the next start of its node. The file may have the vote
     then, although it is not durable, so it proves nothing (rule 7)."""
+    world.tombstones.voter(TabletId("t1"), lambda _voter: None)
+    world.work()
     fail_at(world, failing)
     world.ask("t1", CANDIDATE, vote_request(4))
     world.work()

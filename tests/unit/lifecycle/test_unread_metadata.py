@@ -79,7 +79,7 @@ def test_a_replica_whose_files_cannot_be_read_then_is_failed_until_it_is_deleted
 def test_no_copy_begins_over_a_tombstone_whose_last_vote_may_not_be_durable() -> None:
     """Each one fetched and installed everything, ended when it merged its metadata, and was asked for again."""
     node = CopyNode(tombstone_disk(), network())
-    node.disk.faults.fail_syncs("consensus-meta")
+    node.disk.faults.fail_syncs("consensus-meta/")
     assert node.vote(6) is None
     tree = node.disk.tree()
     node.ask()
