@@ -67,11 +67,12 @@ def write_tombstone(
 def set_data_aside(files: Files, layout: DirectoryLayout, tombstone: Superblock, crash: CrashPoints = NO_CRASH) -> None:
     """Do step 5, and move the data (step 6). May be repeated.
 
-    An operator may have emptied the quarantine meanwhile, as on a full disk. So its directory is made again."""
+    An operator may have emptied the quarantine meanwhile, as on a full disk. So its directory is made again. The names
+    of both are synced in any case: an earlier attempt may have failed, or was killed, before it did so."""
     place = quarantine_of(layout, tombstone)
-    if not files.exists(place):
-        files.make_directory(place)
-        files.sync_directory(layout.quarantine)
+    files.make_directory(place)
+    files.sync_directory(layout.quarantine)
+    files.sync_directory(layout.superblocks)
     tablet = tombstone.tablet_id
     if files.exists(layout.consensus_of(tablet)):  # Otherwise it was lost, and the last op id is UNKNOWN.
         files.replace(f"{place}/consensus-meta", files.read_bytes(layout.consensus_of(tablet)))

@@ -106,11 +106,16 @@ def list_quarantine(files: Files, layout: DirectoryLayout) -> list[Quarantined]:
 
 
 def purge(files: Files, layout: DirectoryLayout, names: list[str]) -> None:
-    """Remove directories permanently. A tombstone that names one keeps its last op id, so it can still vote."""
+    """Remove directories permanently. A tombstone that names one keeps its last op id, so it can still vote.
+
+    The superblock of a restored replica is durable before the data in quarantine go, also if the command that restored
+    it was killed."""
+    if not names:
+        return
+    files.sync_directory(layout.superblocks)
     for name in names:
         files.remove_tree(directory_of(layout, name))
-    if names:
-        files.sync_directory(layout.quarantine)
+    files.sync_directory(layout.quarantine)
 
 
 def directory_of(layout: DirectoryLayout, name: str) -> str:

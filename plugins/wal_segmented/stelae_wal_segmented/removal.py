@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from contextlib import suppress
+from functools import partial
 
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import OpId
@@ -85,6 +86,9 @@ def remove_if_empty(files: Files, directory: str) -> None:
 def set_aside(log: TabletLog, target: str) -> None:
     """Move a log's files to another directory, the base file last. May be repeated.
 
+    The base file is copied, and then removed. Once it is gone, the move counts as complete. So its new name must be
+    durable before that, and not only afterwards: the process may be killed in between.
+
     A log that has failed is moved as it is. After a failed sync its files cannot be relied on, so nothing is written to
     them. After a full disk they may have a part of the group that failed, and groups that were not synced. So the base
     file says where the log ends: what readers of the engine saw last is what the quarantine has (durability rule 23).
@@ -108,12 +112,22 @@ def set_aside(log: TabletLog, target: str) -> None:
     make_durable(files, target)
     generation = log.log.generation
     _remove(files, log.directory, _names(files, log.directory, generation, DISPOSABLE))
-    for kind in (LogFileKind.SEGMENT, LogFileKind.BASE):
+    for kind, move in ((LogFileKind.SEGMENT, files.rename), (LogFileKind.BASE, partial(_move_by_copy, files))):
         for name in _names(files, log.directory, generation, {kind}):
-            files.rename(f"{log.directory}/{name}", f"{target}/{name}")
+            move(f"{log.directory}/{name}", f"{target}/{name}")
         files.sync_directory(target)
         files.sync_directory(log.directory)
     remove_if_empty(files, log.directory)
+
+
+def _move_by_copy(files: Files, source: str, target: str) -> None:
+    """Copy a small file durably, then remove it. Without space, or if it cannot be read, rename it."""
+    try:
+        files.replace(target, files.read_bytes(source))
+    except StorageError:
+        files.rename(source, target)
+    else:
+        files.remove(source)
 
 
 def _names(files: Files, directory: str, generation: int, kinds: Set[LogFileKind]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from stelae.host.assembly import Engines, RecoveredTablet
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.instance import Instance, format_directory
+from stelae.host.instance import Instance, format_directory, make_names_durable
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import Superblock, SuperblockFile
@@ -67,6 +67,7 @@ class DiskNode:
         self, disk: VirtualDisk, crash: CrashPoints | None = None, wal: type[WalEngine] = SegmentedWal
     ) -> None:
         self.disk = disk
+        make_names_durable(disk, LAYOUT)
         no_service = NoService()
         services = EngineServices(disk, no_service, no_service, no_service)
         config = wal.Config(segment_bytes_first=4096, segment_bytes_max=4096)
@@ -131,3 +132,12 @@ def row(index: int, term: int = 1) -> Entry:
     batcher.add(ClientId("c"), 1, run, digests_of(run), None)
     ((payload, _),) = batcher.build()
     return Entry(OpId(term, index), EntryKind.WRITE, index << 12, payload)
+
+
+def moments(disk: VirtualDisk, work: Callable[[], object]) -> list[VirtualDisk]:
+    """Do some work; return the disk as a process that is killed before each operation leaves it."""
+    found: list[VirtualDisk] = []
+    disk.faults.hook = lambda _operation, _path: found.append(disk.clone())
+    work()
+    disk.faults.hook = None
+    return found

@@ -10,12 +10,15 @@ import pytest
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.metadata_files import CrashPoints
 from stelae.host.superblock import DataState
-from stelae.lifecycle.quarantine import list_quarantine
-from stelae.sim.disk import VirtualDisk
+from stelae.lifecycle.deletion import roll_forward
+from stelae.lifecycle.quarantine import list_quarantine, purge
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
+from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import LogId
-from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids
+from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids, moments
+from tests.unit.lifecycle.test_restore_from_quarantine import restored
 
 POINTS = [
     "delete.after_quarantine_directory",
@@ -108,6 +111,22 @@ def test_power_lost_at_any_operation_leaves_a_whole_replica_or_a_clean_tombstone
     assert seen == {"READY", "DELETED"}
 
 
+def test_what_a_start_makes_of_a_process_that_was_killed_at_any_operation_survives_a_power_loss() -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+    killed = moments(node.disk, node.delete)
+    seen = set()
+    for number, disk in enumerate(killed):
+        for survival in (Survival.LOST, Survival.DRAWN):
+            start = disk.clone()
+            DiskNode(start).recovered()
+            after = start.crash(random.Random(number), survival)
+            seen.add(state := check_after(after))
+            if state == "DELETED":
+                restored(again := DiskNode(after.clone()))
+                assert ids(again.recovered()[TABLET]) == list(range(1, 10)), "the quarantine has the replica"
+    assert len(killed) > 20 and seen == {"READY", "DELETED"}
+
+
 def test_power_lost_while_a_deletion_is_rolled_forward_is_made_up_for_at_the_next_start() -> None:
     disk = DiskNode.with_rows(TABLET, OTHER).disk.clone()
     with pytest.raises(Killed):
@@ -124,6 +143,34 @@ def test_power_lost_while_a_deletion_is_rolled_forward_is_made_up_for_at_the_nex
         with suppress(PowerLost):
             again.recovered()
         assert check_after(broken.crash(random.Random(number))) == "DELETED"
+
+
+def test_a_quarantine_that_was_emptied_keeps_what_a_killed_process_has_moved_there() -> None:
+    disk = DiskNode.with_rows(TABLET, OTHER).disk.clone()
+    with pytest.raises(Killed):
+        DiskNode(disk, KillAt("delete.after_tombstone")).delete()
+    disk = disk.clone()
+    purge(disk, LAYOUT, ["t.1"])
+    for killed in moments(disk, lambda: DiskNode(disk).recovered()):
+        DiskNode(killed).recovered()
+        after = killed.crash(random.Random(1), Survival.LOST)
+        place = f"{LAYOUT.quarantine}/t.1"
+        assert after.listdir(f"{place}/data") == ["rows-3"] and after.listdir(f"{place}/wals")
+
+
+def test_a_tombstone_whose_sync_failed_is_durable_before_the_data_are_set_aside() -> None:
+    node = DiskNode.with_rows(TABLET, OTHER)
+
+    def fails(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path.endswith("tablet-meta"):
+            raise SyncFailed("input/output error", path=path)
+
+    node.disk.faults.hook = fails
+    with pytest.raises(SyncFailed):
+        node.delete()
+    node.disk.faults.hook = None
+    roll_forward(node.disk, LAYOUT, node.block(), node.wal.set_aside)
+    assert check_after(node.disk.crash(random.Random(1), Survival.LOST)) == "DELETED"
 
 
 def test_each_deletion_has_a_directory_of_its_own() -> None:

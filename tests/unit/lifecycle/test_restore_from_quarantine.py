@@ -14,7 +14,7 @@ from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle import restore_from_quarantine
 from stelae.lifecycle.quarantine import list_quarantine, purge
 from stelae.lifecycle.restore_from_quarantine import BackInTime, restore
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import CallerError, Full, StorageError
@@ -24,7 +24,7 @@ from stelae.spi.members import TabletConfig
 from stelae.spi.services import EngineServices
 from stelae.spi.wal import LogState
 from stelae_wal_segmented import SegmentedWal
-from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, NoService, ids
+from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, NoService, ids, moments
 
 NAME = "t.1"
 
@@ -101,6 +101,19 @@ def test_power_lost_at_any_operation_leaves_the_tombstone_or_the_whole_replica(s
         restored(after)
         assert ids(DiskNode(after.disk.clone()).recovered()[TABLET]) == list(range(1, 10)), "and can be restored again"
     assert seen == {"READY", "DELETED"}
+
+
+def test_a_replica_that_a_killed_process_restored_is_durable_before_its_quarantine_is_purged() -> None:
+    node = deleted()
+    seen = set()
+    for killed in moments(node.disk, lambda: restored(node)):
+        state = SuperblockFile(killed, LAYOUT, TABLET).load().data_state
+        seen.add(state)
+        if state is DataState.READY:
+            purge(killed, LAYOUT, [NAME])
+            after = DiskNode(killed.crash(random.Random(1), Survival.LOST))
+            assert ids(after.recovered()[TABLET]) == list(range(1, 10))
+    assert seen == {DataState.DELETED, DataState.READY}
 
 
 def test_metadata_of_the_quarantine_that_replaces_a_newer_term_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
