@@ -197,7 +197,10 @@ def _discard(files: Files, layout: DirectoryLayout) -> None:
 
 
 def _roll_forward(files: Files, layout: DirectoryLayout, instance: Instance, crash: CrashPoints) -> None:
-    """Do steps 5 to 7, as far as they are not done."""
+    """Do steps 5 to 7, as far as they are not done.
+
+    A process that was killed may have renamed the instance file and not yet synced its name."""
+    files.sync_directory(layout.root)
     if files.exists(building(layout)):
         if files.exists(layout.wals):
             crash.hit("convert.before_quarantine")

@@ -129,6 +129,25 @@ def test_a_crash_at_any_operation_of_the_roll_forward_is_rolled_forward_again(
             assert check_whole(twin.crash(random.Random(seed)), source, target) == target.name
 
 
+def test_a_start_after_a_kill_rolls_forward_by_a_record_that_no_power_loss_takes_back() -> None:
+    """The next process sees the record that a killed one has renamed, whether or not its name was synced."""
+    disk, killed = prepared(SEGMENTED), list[VirtualDisk]()
+    layout = place(disk, ROOT).layout
+    twin = disk.clone()
+    twin.faults.hook = lambda _operation, _path: killed.append(twin.clone())
+    convert(place(twin, ROOT), SEGMENTED, SHARED)
+    unsynced = [moment for moment in killed if not moment.is_durable(layout.instance)]
+    assert len(unsynced) == 2, "at the commit and at the end"
+    for moment in unsynced:
+        for number in range(operations(moment, lambda twin: settle(twin, layout))):
+            for seed in range(SEEDS):
+                start = moment.clone()
+                start.faults.lose_power_after(operations=number)
+                with pytest.raises(PowerLost):
+                    settle(start, layout)
+                check_whole(start.crash(random.Random(seed)), SEGMENTED, SHARED)
+
+
 def test_a_crash_at_any_operation_of_the_roll_back_is_rolled_back_again() -> None:
     disk = prepared(SEGMENTED)
     with pytest.raises(PowerLost):
