@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from enum import StrEnum
 from pathlib import Path
@@ -170,3 +171,12 @@ def _is_empty(path: Path, compression: str) -> bool:
             return not unpacked.read(1)
     except (OSError, pa.ArrowException):
         return False
+
+
+def sync_directory_of(path: Path) -> None:
+    """Make the name of a file durable, after it was created, renamed or removed. Raises ``OSError``."""
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

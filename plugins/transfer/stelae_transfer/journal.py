@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from stelae.spi.errors import CallerError, StorageError
+from stelae_transfer.files import sync_directory_of
 
 JOURNAL_VERSION = 1
 
@@ -114,6 +115,9 @@ class Journal:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             position = _read(path, file, subject, restart)
+            if position is not None:  # An import that was killed may have synced neither its last line nor the name.
+                os.fsync(file)
+                sync_directory_of(path)
             journal = cls(path, file, position or Position())
             if position is None:
                 journal._begin(subject)
@@ -131,7 +135,7 @@ class Journal:
     def _begin(self, subject: Subject) -> None:
         self._end_bytes = 0
         self._append(msgspec.json.encode(subject))
-        _sync_directory(self._path)
+        sync_directory_of(self._path)
 
     def record(self, position: Position) -> None:
         """Append a position. It is durable on return.
@@ -166,7 +170,7 @@ class Journal:
             try:
                 if done:
                     self._path.unlink(missing_ok=True)
-                    _sync_directory(self._path)
+                    sync_directory_of(self._path)
             except OSError as error:
                 fact = f"the import is complete, but its journal {self._path} cannot be deleted: {error.strerror}"
                 raise JournalFailed(f"{fact}; delete it") from error
@@ -239,14 +243,6 @@ def _failed(path: Path, error: OSError) -> JournalFailed:
     fact = f"cannot write the journal {path}: {error.strerror or error}"
     step = "make space or repair the disk, and run the same command again to resume after the last acknowledged row"
     return JournalFailed(f"{fact}; {step}")
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _shown(value: object) -> str:

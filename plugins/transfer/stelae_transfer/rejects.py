@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stelae.spi.errors import CallerError
+from stelae_transfer.files import sync_directory_of
 from stelae_transfer.row_chunks import BadRow
 
 _FIRST_BYTES = b'{"row":'
@@ -75,6 +76,7 @@ class Rejects:
 
     def _open(self) -> None:
         self._file = self.path.open("ab")
+        sync_directory_of(self.path)
 
     def _failed(self, error: OSError) -> RejectsFailed:
         fact = f"cannot write the file of bad rows {self.path}: {error.strerror}"

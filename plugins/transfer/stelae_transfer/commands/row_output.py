@@ -6,14 +6,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from stelae.cli.kit.json_document import DOCUMENT
 from stelae.cli.kit.output import drop_output
 from stelae.spi.errors import CallerError
-from stelae_transfer.files import Format, file_format
+from stelae_transfer.files import Format, file_format, sync_directory_of
 from stelae_transfer.sinks import JsonSink, LateSink, LinesSink, Sink, TableSink, TextSink, file_sink
 
 PRINTED = ("table", "lines", "text", "json")
@@ -113,7 +113,9 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file. At the end, when it is durable, it gets the name of the file. After an error it is removed."""
+    """Open a new file. At the end it is made durable, and then gets the name of the file, durably.
+
+    After an error the new file is removed."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("xb") as file:
@@ -121,6 +123,8 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         with partial.open("rb+") as complete:  # A compressed stream has closed the file.
             os.fsync(complete.fileno())
         partial.replace(path)
+        with suppress(PermissionError):  # Of a directory that may be written to and not read.
+            sync_directory_of(path)
     finally:
         partial.unlink(missing_ok=True)
 
