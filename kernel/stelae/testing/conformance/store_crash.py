@@ -6,10 +6,14 @@ import random
 from contextlib import suppress
 from itertools import count
 
+from stelae.sim.disk import Survival
 from stelae.spi.errors import Full
 from stelae.testing.conformance.store_apply import random_ops
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness
 from stelae.testing.conformance.store_model import StoreModel
+
+KILLED_ENTRIES = 4
+"""Number of entries, each with a flush, of the check that kills the process at every operation."""
 
 
 class CrashChecks:
@@ -39,6 +43,32 @@ class CrashChecks:
         for seed in range(4):
             replica.crash(seed)
             assert replica.store.checksum() == model.checksum()
+
+    def test_what_a_start_finds_after_a_kill_at_any_operation_survives_a_later_crash(
+        self, harness: StoreHarness
+    ) -> None:
+        harness.needs("durable_flush")
+        harness.needs("fake_files")
+        rng = random.Random(4)
+        replica, model = harness.replica(), StoreModel(SCHEMA)
+        seen: list[str] = []
+
+        def kill(operation: str, path: str) -> None:
+            seen.append(operation)
+            for survival in (Survival.LOST, Survival.DRAWN):
+                twin = replica.after_kill()
+                twin.flush()
+                twin.crash(len(seen), survival)
+                assert twin.rows() == model.rows(), f"killed before operation {len(seen)}, {operation} {path}"
+
+        replica.disk.faults.hook = kill
+        for index in range(1, KILLED_ENTRIES + 1):
+            ops = random_ops(rng)
+            faults = model.apply(10 * index, ops)  # First, because an engine may flush when it applies.
+            assert replica.write(*ops) == faults
+            replica.flush()
+        replica.compact()
+        assert len(seen) > KILLED_ENTRIES
 
     def test_an_edit_that_was_not_committed_leaves_the_previous_state(self, harness: StoreHarness) -> None:
         harness.needs("durable_flush")

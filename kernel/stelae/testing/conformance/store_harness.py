@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from stelae.rows.batcher import Batcher
 from stelae.rows.limits import HIGHEST
 from stelae.rows.operations import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId
 from stelae.spi.payload import WritePayload, decode_payload
 from stelae.spi.scan import ScanSpec
@@ -148,13 +149,22 @@ class HarnessReplica:
             self.manifest, self.flushed = edit.manifest, edit.flushed
             self.store.commit(edit)
 
-    def crash(self, seed: int = 0) -> None:
+    def crash(self, seed: int = 0, survival: Survival = Survival.DRAWN) -> None:
         """Lose power, reopen from the durable state, and apply the later entries of the log again."""
         if "fake_files" in self.engine.capabilities:
-            self.disk = self.disk.crash(random.Random(seed))
+            self.disk = self.disk.crash(random.Random(seed), survival)
         else:
             self.store.close()
         self.open()
+        self._replay()
+
+    def after_kill(self) -> HarnessReplica:
+        """Return the replica that the next process opens if this one is killed now. It sees all that was written."""
+        twin = dataclasses.replace(self, disk=self.disk.clone(), schemas=dict(self.schemas), log=list(self.log))
+        twin._replay()
+        return twin
+
+    def _replay(self) -> None:
         assert self.store.applied <= self.flushed, (
             f"after a restart the store has applied {self.store.applied}, and only {self.flushed} is in the superblock"
         )
