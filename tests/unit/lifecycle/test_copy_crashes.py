@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from stelae.host.superblock import DataState
-from stelae.lifecycle.copy_stage import read_manifest
+from stelae.lifecycle.copy_stage import CopyStage, read_manifest
 from stelae.lifecycle.startup_decisions import StartupAction
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt
@@ -34,7 +35,7 @@ from tests.unit.lifecycle.copy_node import (
     served,
     tombstone_disk,
 )
-from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET, moments
 
 VOTED, ADOPTED = HardState(4, NODE), HardState(TERM, None)
 FILES, EXPORT = served(), served(export=True)
@@ -87,13 +88,15 @@ def copy(node: CopyNode, place: str) -> None:
     node.ask_until_end(**changed)
 
 
-def check_after(disk: VirtualDisk, place: str) -> str:
-    """Start after a crash, check that the tablet is in no state between, and copy it. Return what it was."""
+def check_after(disk: VirtualDisk, place: str, *, may_lose_stage: bool = False) -> str:
+    """Start after a crash, check that the tablet is in no state between, and copy it. Return what it was.
+
+    ``may_lose_stage``: the stage may be without its manifest, because a start has kept it unsynced."""
     node = node_on(disk, place)
     assert not node.loader.failed, node.loader.failed
     found = node.loader.inspect(TABLET, node.wal.logs())
     intact = read_manifest(disk, LAYOUT, TABLET) is not None
-    assert intact or not disk.exists(LAYOUT.stage_of(TABLET)), "no orphan files"
+    assert intact or may_lose_stage or not disk.exists(LAYOUT.stage_of(TABLET)), "no orphan files"
     if found.decision.action is StartupAction.NOTHING:
         assert place == "never", "the tombstone is gone, and with it what the replica has acknowledged"
         state = "never"
@@ -160,6 +163,39 @@ def test_power_lost_at_any_operation_leaves_a_tombstone_or_a_replica(place: str)
             copy(node, place)
         seen.add(check_after(node.disk.crash(random.Random(number)), place))
     assert count > 40 and seen == before | {"complete"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_start_makes_of_a_copy_that_was_killed_at_any_operation_survives_a_power_loss(place: str) -> None:
+    node = node_on(PLACES[place][0](), place)
+    killed = moments(node.disk, lambda: copy(node, place))
+    seen = set()
+    for number, disk in enumerate(killed):
+        node_on(start := disk.clone(), place)
+        survival = Survival.DRAWN if number % 2 else Survival.LOST
+        seen.add(check_after(start.crash(random.Random(number), survival), place, may_lose_stage=True))
+    assert len(killed) > 40 and "complete" in seen
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_copy_that_goes_on_after_a_kill_at_any_operation_is_complete_after_a_power_loss(place: str) -> None:
+    node = node_on(PLACES[place][0](), place)
+    killed = moments(node.disk, lambda: copy(node, place))
+    for number, disk in enumerate(killed):
+        again = node_on(disk.clone(), place)
+        copy(again, place)
+        assert check_after(again.disk.crash(random.Random(number), Survival.LOST), place) == "complete", number
+
+
+def test_a_stage_whose_names_are_not_synced_when_a_copy_goes_on_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(self: CopyStage, names: set[str], inner: Any = CopyStage._keep_only) -> None:
+        files, self._files = self._files, MagicMock(wraps=self._files, sync_directory=lambda _path: None)
+        inner(self, names)
+        self._files = files
+
+    monkeypatch.setattr(CopyStage, "_keep_only", planted)
+    with pytest.raises(AssertionError):
+        test_a_copy_that_goes_on_after_a_kill_at_any_operation_is_complete_after_a_power_loss("tombstone")
 
 
 def test_power_lost_on_the_way_back_leaves_a_tombstone() -> None:
