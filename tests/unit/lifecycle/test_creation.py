@@ -13,7 +13,7 @@ from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
 from stelae.spi.ids import ZERO
-from tests.unit.lifecycle.disk_node import LAYOUT, NODE, SCHEMA, TABLET, DiskNode
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, SCHEMA, TABLET, DiskNode, moments
 
 NEW = TabletSettings(id=TABLET, schema=SCHEMA, members=())
 """A replica as a leader has it created: its members come with the log."""
@@ -58,6 +58,16 @@ def test_power_lost_at_every_operation_leaves_nothing_or_a_whole_replica(surviva
         assert again.loader.create(NEW) is (actions[-1] is StartupAction.NOTHING)
         check_whole(again)
     assert actions == sorted(actions, key=[StartupAction.NOTHING, StartupAction.START].index)
+
+
+def test_a_creation_that_is_repeated_after_a_kill_at_any_operation_survives_a_power_loss() -> None:
+    disk = formatted()
+    node = DiskNode(disk)
+    for killed in moments(disk, lambda: node.loader.create(NEW)):
+        DiskNode(killed).loader.create(NEW)
+        again = DiskNode(killed.crash(random.Random(1), Survival.LOST))
+        assert found(again) is StartupAction.START
+        check_whole(again)
 
 
 @pytest.mark.parametrize("survival", Survival)
