@@ -124,15 +124,31 @@ def format_directory(files: Files, layout: DirectoryLayout, instance: Instance, 
         if files.exists(directory) and files.listdir(directory):
             fact = "the instance file is missing, but the directory has tablets; move them away first"
             raise AlreadyFormatted(fact, path=directory)
-    changed = [layout.root]
-    while changed[-1] != "/" and not files.exists(changed[-1]):
-        changed.append(changed[-1].rpartition("/")[0] or "/")
+    _make_root(files, layout.root)
     for directory in layout.directories():
         files.make_directory(directory)
-    for directory in changed:
-        files.sync_directory(directory)
+    files.sync_directory(layout.root)
     save_ceiling(files, layout, 0, crash)
     save(files, INSTANCE, layout.instance, instance, crash)
+
+
+def _make_root(files: Files, root: str) -> None:
+    """Create the root with its missing parents, durably.
+
+    Each name is durable before anything is created below it. So a format that was killed has left at most one name that
+    is not: that of the last directory which exists."""
+    levels = [root]
+    while not files.exists(levels[-1]):
+        levels.append(_parent_of(levels[-1]))
+    with contextlib.suppress(StorageError):  # It may be where this process cannot sync, such as a read-only disk.
+        files.sync_directory(_parent_of(levels.pop()))
+    for directory in reversed(levels):
+        files.make_directory(directory)
+        files.sync_directory(_parent_of(directory))
+
+
+def _parent_of(directory: str) -> str:
+    return directory.rpartition("/")[0] or "/"
 
 
 def make_names_durable(files: Files, layout: DirectoryLayout) -> None:

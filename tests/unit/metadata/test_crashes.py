@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -21,7 +22,7 @@ from stelae.host.instance import (
 )
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import SUPERBLOCK, Superblock, SuperblockFile
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
@@ -165,3 +166,17 @@ def test_format_cut_short_anywhere_can_be_repeated_and_done_it_is_durable() -> N
         assert all(survived.exists(directory) for directory in LAYOUT.directories())
         return
     raise AssertionError("format never ran to its end")
+
+
+def test_format_killed_anywhere_can_be_repeated_and_done_it_is_durable() -> None:
+    """The next process sees the directories that the killed one made, whether or not their names were synced."""
+    disk, killed = VirtualDisk(), list[VirtualDisk]()
+    disk.faults.hook = lambda _operation, _path: killed.append(disk.clone())
+    format_directory(disk, LAYOUT, NEW)
+    for left in killed:
+        with suppress(AlreadyFormatted):
+            format_directory(left, LAYOUT, NEW)
+        InstanceFile(left, LAYOUT).start(cluster=ClusterId("c"), wal_engine="segmented")
+        after = left.crash(random.Random(1), Survival.LOST)
+        assert InstanceFile(after, LAYOUT).load().cluster_id == "c" and load_ceiling(after, LAYOUT) == 0
+    assert len(killed) > 20
