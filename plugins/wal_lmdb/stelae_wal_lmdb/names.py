@@ -19,7 +19,11 @@ class LogNames:
         self._directory = directory
 
     def all(self) -> dict[int, LogId]:
-        """Return every log by its number. Other files are left alone."""
+        """Return every log by its number. Other files are left alone.
+
+        The directory is synced first. A process that was killed may have removed a name and not yet done so, and a new
+        environment must not begin beside a name that a power loss brings back."""
+        self._files.sync_directory(self._directory)
         found: dict[int, LogId] = {}
         for name in self._files.listdir(self._directory):
             tablet, _, numbers = name.partition(".")
