@@ -127,7 +127,7 @@ def test_a_pool_keeps_the_order_of_a_key_while_its_work_blocks(rig: Rig) -> None
     order: list[str] = []
 
     def slow() -> str:
-        rig.calls.call(partial(rig.answer_at, 9_000))
+        rig.calls.call(partial(rig.answer_after, 9_000))
         order.append("slow")
         return "slow"
 
