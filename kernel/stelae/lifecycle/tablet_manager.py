@@ -302,7 +302,9 @@ class TabletManager:
         elif found.log is not None:
             yield from self.complete_deletion(block)
             self._loader.forget_failure(tablet_id)
-        if removed and not block.removed:
+        if removed and block.removed:  # A save that has failed may have ended before this sync (rule 7).
+            yield OffLoop(lambda: self._node.files.sync_directory(self._node.layout.superblocks))
+        elif removed:
             file, gone = self._loader.superblock_file(tablet_id), msgspec.structs.replace(block, removed=True)
             yield OffLoop(lambda: file.save(gone))
 

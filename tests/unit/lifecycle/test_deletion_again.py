@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -9,12 +10,13 @@ from unittest.mock import MagicMock
 import pytest
 
 from stelae.host.metadata_files import decode
-from stelae.host.superblock import SUPERBLOCK, DataState
+from stelae.host.superblock import SUPERBLOCK, DataState, SuperblockFile
 from stelae.lifecycle.blocking_steps import Ask, OffLoop, Until
 from stelae.lifecycle.deletion import write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.lifecycle.tablet_manager import TabletManager
-from stelae.spi.errors import Full, StelaeError, StorageError
+from stelae.sim.disk import Survival
+from stelae.spi.errors import Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import LogId, OpId
 from tests.unit.lifecycle.copy_network import FakeNetwork
 from tests.unit.lifecycle.copy_node import CopyNode
@@ -118,6 +120,28 @@ def test_a_removal_that_was_noted_is_never_forgotten() -> None:
     scene.delete()
     scene.check_deleted_once()
     assert scene.node.block().removed
+
+
+def test_a_removal_whose_sync_failed_is_durable_before_the_deletion_is_reported() -> None:
+    """The file says that the table is gone for good, but its save has failed at the sync of the directory."""
+    node, answers = lagging(), list[Any]()
+    node.manager.delete(
+        TABLET, "evicted", answers.append, seen=node.peers.replicas[TABLET].status.committed_config.op_id
+    )
+    assert answers.pop() is None and not node.block().removed
+
+    def fails(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path.endswith("tablet-meta"):
+            raise SyncFailed("input/output error", path=path)
+
+    node.disk.faults.hook = fails
+    node.manager.delete(TABLET, "dropped", answers.append, seen=None)
+    assert isinstance(answers.pop(), SyncFailed)
+    node.disk.faults.hook = None
+    node.manager.delete(TABLET, "dropped", answers.append, seen=None)
+    assert answers == [None]
+    after = node.disk.crash(random.Random(1), Survival.LOST)
+    assert SuperblockFile(after, LAYOUT, TABLET).load().removed
 
 
 def test_a_tombstone_is_never_written_over_a_tombstone() -> None:
