@@ -69,5 +69,5 @@ def _end_copy(files: Files, layout: DirectoryLayout, block: Superblock, crash: C
     ):
         if files.exists(path):
             files.remove(path)
-            files.sync_directory(parent)
+        files.sync_directory(parent)  # In any case: that of an earlier attempt may have failed.
         crash.hit("abandon.after_metadata_file")

@@ -12,7 +12,7 @@ from functools import partial
 from stelae.spi.errors import StorageError, SyncFailed
 from stelae.spi.ids import OpId
 from stelae.spi.services import Files
-from stelae_shared.log_files.directories import make_durable, parent_of
+from stelae_shared.log_files.directories import make_durable
 from stelae_wal_segmented.base_file import LogUse
 from stelae_wal_segmented.log import TabletLog
 from stelae_wal_segmented.names import DISPOSABLE, LogFileKind, base_name, parse
@@ -77,10 +77,9 @@ def remove_files(files: Files, directory: str, generation: int) -> None:
 
 
 def remove_if_empty(files: Files, directory: str) -> None:
-    """Remove a tablet's directory if it has no files."""
+    """Remove a tablet's directory if it has no files. Not durable: the next start removes one that comes back."""
     if not files.listdir(directory):
         files.remove_tree(directory)
-        files.sync_directory(parent_of(directory))
 
 
 def set_aside(log: TabletLog, target: str) -> None:

@@ -11,10 +11,13 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.superblock import DataState, SuperblockFile
+from stelae.lifecycle.abandoned_copy import abandon_copy
+from stelae.lifecycle.blocking_steps import run_now
 from stelae.lifecycle.startup_decisions import StartupAction
-from stelae.sim.disk import VirtualDisk
+from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
+from stelae.spi.errors import SyncFailed
 from stelae.spi.ids import LogId, OpId
 from stelae.spi.members import TabletConfig
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, TABLET, DiskNode, ids
@@ -90,6 +93,36 @@ def test_of_a_first_copy_nothing_is_left_so_that_it_never_votes_as_an_empty_repl
 def check_it_does_not_exist(node: DiskNode) -> None:
     assert node.loader.inspect(TABLET, node.wal.logs()).decision.action is StartupAction.NOTHING
     assert not node.disk.exists(LAYOUT.superblock_of(TABLET)) and not node.disk.exists(LAYOUT.consensus_of(TABLET))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_way_back_that_is_repeated_after_a_failed_sync_survives_a_power_loss(first: bool) -> None:
+    """The second attempt found no metadata of the first copy, and did not sync their removal. They came back alone, and
+    the tablet was failed for good: a replica with promises and without a superblock."""
+    syncs = 0
+    while True:
+        disk = first_copy() if first else copying(LAST)
+        node, left = DiskNode(disk), [syncs]
+        block = node.block()
+
+        def fails(operation: str, path: str, left: list[int] = left) -> None:
+            left[0] -= operation == "sync_directory"
+            if left[0] == -1 and operation == "sync_directory":
+                raise SyncFailed("input/output error", path=path)
+
+        disk.faults.hook = fails
+        with suppress(SyncFailed):
+            run_now(abandon_copy(disk, LAYOUT, block, keep_stage=False), node.wal)
+        disk.faults.hook = None
+        if left[0] >= 0:
+            break
+        run_now(abandon_copy(disk, LAYOUT, block, keep_stage=False), node.wal)
+        after = DiskNode(disk.crash(random.Random(1), Survival.LOST))
+        check_nothing_of_the_copy_is_left(after)
+        if first:
+            check_it_does_not_exist(after)
+        syncs += 1
+    assert syncs > 4
 
 
 @pytest.mark.parametrize("first", [True, False])
