@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar, Self
 
 from stelae.spi.errors import BadIdentifier, CallerError, StelaeError, StorageError
@@ -86,8 +86,13 @@ class SegmentedEngine(WalEngine):
         files = self._context.files
         directory = f"{self._directory}/{log.tablet_id}"
         make_durable(files, directory)
-        record = BaseRecord(log=log, base=base)
-        create_base(files, f"{directory}/{base_name(log.generation)}", record)
+        record, path = BaseRecord(log=log, base=base), f"{directory}/{base_name(log.generation)}"
+        try:
+            create_base(files, path, record)
+        except StorageError:
+            with suppress(OSError, StorageError):  # The caller may never create this generation again.
+                files.remove(path)
+            raise
         found = RecoveredLog(record, last=base)
         self._logs[log] = self._log_type(self._context, directory, log, found)
 

@@ -16,7 +16,7 @@ from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import Corrupt
+from stelae.spi.errors import Corrupt, SyncFailed
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     FOLLOWER,
@@ -185,6 +185,29 @@ def test_a_copy_that_goes_on_after_a_kill_at_any_operation_is_complete_after_a_p
         again = node_on(disk.clone(), place)
         copy(again, place)
         assert check_after(again.disk.crash(random.Random(number), Survival.LOST), place) == "complete", number
+
+
+def test_a_copy_that_is_asked_for_again_after_any_failed_sync_survives_a_power_loss() -> None:
+    """Only a superblock that may not be durable needs a restart of the node."""
+    states, syncs = [], 0
+    while True:
+        node, left = node_on(tombstone_disk(), "tombstone"), [syncs]
+
+        def fails(operation: str, path: str, left: list[int] = left) -> None:
+            left[0] -= operation in ("sync", "sync_directory")
+            if left[0] == -1 and operation in ("sync", "sync_directory"):
+                raise SyncFailed("input/output error", path=path)
+
+        node.disk.faults.hook = fails
+        copy(node, "tombstone")
+        node.disk.faults.hook = None
+        if left[0] >= 0:
+            break
+        copy(node, "tombstone")
+        assert not node.loader.failed or "restart the node" in node.loader.failed[TABLET]
+        states.append(check_after(node.disk.crash(random.Random(1), Survival.LOST), "tombstone"))
+        syncs += 1
+    assert len(states) > 20 and [state for state in states if state != "complete"] == ["tombstone"]
 
 
 def test_a_stage_whose_names_are_not_synced_when_a_copy_goes_on_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
