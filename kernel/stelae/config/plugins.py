@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import re
+import traceback
 from collections.abc import Callable
 from importlib.metadata import Distribution, EntryPoint
 from typing import Any
@@ -65,8 +66,8 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str)
     """Refuse a plugin whose hooks would never be called, or not with the arguments that they have.
 
     Raises:
-        PluginError: the plugin has no hook, or one of its hooks is misspelt, is a coroutine, or has arguments with
-            defaults, which are never passed.
+        PluginError: the plugin has no hook, or one of its hooks is misspelt, is a coroutine, or has arguments that
+            are never passed: unknown ones, and those with defaults.
     """
     known = [name for name, hook in vars(hooks).items() if hasattr(hook, f"{hooks.PROJECT}_spec")]
     found = [name for name in dir(plugin) if manager.parse_hookimpl_opts(plugin, name) is not None]
@@ -85,7 +86,11 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object, plugin_name: str)
 def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -> None:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise PluginError(f"plugin {plugin_name}: {name} is a coroutine; hooks are synchronous")
+    passed = inspect.signature(getattr(hooks, name)).parameters
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.name not in passed or parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            known = f"it gets {', '.join(passed)}" if passed else "it gets no arguments"
+            raise PluginError(f"plugin {plugin_name}: {name} would never get the argument {parameter}; {known}")
         if parameter.default is not inspect.Parameter.empty:
             raise PluginError(
                 f"plugin {plugin_name}: argument {parameter.name} of {name} has a default and would "
@@ -94,9 +99,11 @@ def _check_function(plugin_name: str, name: str, function: Callable[..., Any]) -
 
 
 def _broken(point: EntryPoint, error: BaseException) -> BrokenPlugin:
+    calls = traceback.extract_tb(error.__traceback__)
+    place = f" at {calls[-1].filename}:{calls[-1].lineno}" if calls and calls[-1].filename[:1] != "<" else ""
     return BrokenPlugin(
         f"plugin {point.name} of {origin(point)} cannot be imported "
-        f"({type(error).__name__}: {error}); reinstall or upgrade that distribution"
+        f"({type(error).__name__}: {error}){place}; reinstall or upgrade that distribution"
     )
 
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import pluggy
 
-from stelae.config.contracts import CONTRACTS, EngineKind, check_engine, config_problem
+from stelae.config.contracts import CONTRACTS, EngineKind, check_engine
 from stelae.config.plugin_service import PluginService
 from stelae.config.plugins import check_hooks, installed_entry_points, is_installed, load_entry_point, origin
+from stelae.config.settings_class import config_problem
 from stelae.spi import hooks
 from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra
@@ -107,7 +108,8 @@ class Registry:
             self._manager.register(plugin, f"{name} at {id(plugin):#x}")
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as error:
-            self._manager.unregister(plugin)
+            if self._manager.is_registered(plugin):
+                self._manager.unregister(plugin)
             raise PluginError(f"plugin {name}: {error}") from error
         self._names[id(plugin)] = name
         for key, engine in engines.items():

@@ -101,7 +101,8 @@ def fill(source: ConfigSource, path: Path, cls: type[Section], *, leave_out: fro
         leave_out: fields that are not keys of this section.
 
     Raises:
-        ConfigError: a key is unknown or missing, or a value has the wrong type or is out of bounds.
+        ConfigError: a key is unknown or missing, a value has the wrong type or is out of bounds, or the class refuses
+            the values together (``__post_init__``).
     """
     fields = {field.name: field for field in dataclasses.fields(typing.cast(Any, cls)) if field.name not in leave_out}
     source.check_keys(path, fields)
@@ -113,7 +114,11 @@ def fill(source: ConfigSource, path: Path, cls: type[Section], *, leave_out: fro
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             hint = f"Add a line: {name} = ..."
             raise source.error(path, f"{dotted(path)} lacks the key {name!r}", hint)
-    return cls(**values)
+    try:
+        return cls(**values)
+    except Exception as error:
+        fact = f"the values in {dotted(path)} do not fit each other: {error}"
+        raise source.error(path, fact, "Correct one of them.") from error
 
 
 def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -21,6 +21,7 @@ from stelae.spi.errors import PluginError
 from stelae.spi.extras import MissingExtra, require
 from stelae.spi.hooks import LeaderChanged, TabletStateChanged, hookimpl
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.policy import MasterPolicy
 from tests.unit.host_config.plugins import Dist, Point, WalConfig, offering, plugin, policy, wal, working
 
 WALS = "stelae_wal_engines"
@@ -145,6 +146,15 @@ def test_require_imports_what_is_there_and_names_the_extra_otherwise() -> None:
         require("no_such_module_at_all.part", extra="big", wanted_by="store 'x'")
 
 
+def test_the_place_of_a_failed_import_is_named() -> None:
+    def explode() -> Any:
+        raise NameError("name 'os' is not defined")
+
+    registry = Registry([Point("wal.mine", explode)])
+    with pytest.raises(BrokenPlugin, match=r"NameError: name 'os' .*\) at .*test_registry\.py:\d+; reinstall"):
+        registry.engine(EngineKind.WAL, "mine")
+
+
 def test_a_name_announced_twice_names_both_distributions() -> None:
     points = [Point("wal.x", never), Point("wal.x", never, dist=Dist("other", "2"))]
     registry = Registry(points)
@@ -216,6 +226,29 @@ def test_an_argument_that_the_hook_does_not_have_is_refused_and_nothing_is_regis
     assert registry.names(EngineKind.WAL) == []
 
 
+def _misnamed(evnt: object) -> None:
+    del evnt
+
+
+def _named_only(*, event: object) -> None:
+    del event
+
+
+@pytest.mark.parametrize(
+    ("hook", "function", "words"),
+    [
+        ("stelae_leader_changed", _misnamed, "stelae_leader_changed would never get the argument evnt.*it gets event"),
+        ("stelae_leader_changed", _named_only, "never get the argument event.*it gets event"),
+        ("stelae_services", _misnamed, "stelae_services would never get the argument evnt.*it gets no arguments"),
+        ("stelae_cli", _misnamed, "stelae_cli would never get the argument evnt.*it gets app"),
+    ],
+)
+def test_an_argument_that_is_never_passed_is_named_with_those_that_are(hook: str, function: Any, words: str) -> None:
+    """pluggy refused the plugin before it was registered. So taking it back failed, and no plugin was checked."""
+    with pytest.raises(PluginError, match=words):
+        Registry().register(plugin(**{hook: function}))
+
+
 def test_a_hook_that_raises_is_named() -> None:
     with pytest.raises(PluginError, match="stelae_wal_engines raised ZeroDivisionError"):
         Registry().register(plugin(stelae_wal_engines=lambda: 1 // 0), "bad")
@@ -231,6 +264,39 @@ class NoDefault:
     size: int
 
 
+@dataclasses.dataclass(frozen=True)
+class OfAnotherType:
+    folder: Path = Path("x")
+
+
+@dataclasses.dataclass(frozen=True)
+class OfNumbers:
+    level: Literal[1, 2] = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class OfUnknownType:
+    size: "Unimported" = 1  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+@dataclasses.dataclass(frozen=True)
+class BadDefaults:
+    low: int = 1
+
+    def __post_init__(self) -> None:
+        raise ValueError("low is too low")
+
+
+def _another_plan(snapshot: Any, config: Any) -> tuple[()]:
+    del snapshot, config
+    return ()
+
+
+async def _later(snapshot: Any, config: Any, rng: Any) -> tuple[()]:
+    del snapshot, config, rng
+    return ()
+
+
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
@@ -243,12 +309,43 @@ class NoDefault:
         (wal("x", Config=None), "Config is not a dataclass"),
         (wal("x", Config=Thawed), "is not frozen"),
         (wal("x", Config=NoDefault), "has no default for size"),
+        (wal("x", Config=OfAnotherType), "has folder of type Path; supported: bool, int, float, str and Literal"),
+        (wal("x", Config=OfNumbers), r"has level of type .*Literal\[1, 2\]; supported: "),
+        (wal("x", Config=OfUnknownType), "has a type that cannot be found: name 'Unimported' is not defined"),
+        (wal("x", Config=BadDefaults), "refuses its own defaults: .*low is too low"),
+        (wal("x", close=lambda self, how: None), r"whose close takes \(how\) and not \(\)"),
         (type("Half", (wal().__mro__[1],), {"name": "half"}), "does not implement close, collect"),
     ],
 )
 def test_an_engine_that_breaks_its_contract_is_refused(engine: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         Registry().register(offering(WALS, engine), "bad")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (staticmethod(_another_plan), r"whose plan takes \(snapshot, config\) and not \(snapshot, config, rng\), as"),
+        (lambda self, snapshot, config, rng: (), r"whose plan takes \(self, snapshot, config, rng\) and not"),
+        (staticmethod(_later), "whose plan is a coroutine; engines are synchronous"),
+    ],
+)
+def test_an_engine_whose_method_cannot_be_called_is_refused_before_a_node_runs(plan: Any, message: str) -> None:
+    """A master with such a policy ran, and logged a TypeError for each plan."""
+    engine = type("Policy_p", (MasterPolicy,), {"name": "p", "plan": plan})
+    with pytest.raises(PluginError, match=message):
+        Registry().register(plugin(stelae_master_policies=lambda: [engine]), "bad")
+
+
+def test_a_method_may_have_further_arguments_with_defaults_and_other_names() -> None:
+    def plan(seen: Any, settings: Any, draws: Any, depth: int = 3) -> tuple[()]:
+        del seen, settings, draws, depth
+        return ()
+
+    engine = type("Policy_p", (MasterPolicy,), {"name": "p", "plan": staticmethod(plan)})
+    registry = Registry()
+    registry.register(plugin(stelae_master_policies=lambda: [engine]))
+    assert registry.engine(EngineKind.POLICY, "p") is engine
 
 
 def test_engines_that_are_not_in_a_sequence_are_refused() -> None:

@@ -131,6 +131,22 @@ def test_a_wrong_choice_is_refused_at_its_line(section: str, line: int, words: l
         assert word in message
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    low: int = setting(1, reason="a test")
+    high: int = setting(5, reason="a test")
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+
+
+def test_values_that_the_class_of_a_plugin_refuses_together_are_refused_at_their_section() -> None:
+    found = working(Point("service.audit", lambda: service([], Config=Ordered)))
+    message = refused(f"{CHOSEN}[service.audit]\nlow = 9\n", found)
+    assert message.startswith("node.toml:8: the values in [service.audit] do not fit each other: low 9 is above high 5")
+
+
 def test_settings_that_cannot_be_used_are_refused() -> None:
     found = working(Point("service.audit", lambda: service([], Config=dict)))
     assert "plugin service.audit: its Config is not a dataclass" in refused(CHOSEN, found)
