@@ -68,9 +68,15 @@ class WorkerPool:
         self._tell(Unavailable(_STOPPING), done)
 
     def close(self) -> None:
-        """Finish the accepted work and end the threads. Blocks. Closing twice is harmless."""
+        """Finish the accepted work and end the threads. Blocks. Closing twice is harmless.
+
+        The log names the work for which it waits. If that never ends, only SIGKILL ends the process."""
         with self._lock:
             self._closed = True
+            left = [f"{len(works)} of {key}" for key, works in self._keys.items()]
+            left += [f"{self._pending} of engines"] if self._pending else []
+        if left:
+            log.info("the node stops after the work of its pool %s: %s", self.name, ", ".join(left[:10]))
         self._executor.shutdown(wait=True)
 
     def _run(self, work: Work, done: Done | None) -> None:
@@ -101,3 +107,7 @@ def _outcome(work: Work) -> Any:
         return work()
     except Exception as error:
         return error
+    except BaseException as error:  # Such as SystemExit of an engine: without a result, its key would wait forever.
+        failure = RuntimeError(f"the work raised {error!r}")
+        failure.__cause__ = error
+        return failure

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -120,6 +122,33 @@ def test_a_key_goes_on_after_work_that_raised() -> None:
     pool.close()
     assert isinstance(heard[0], ZeroDivisionError)
     assert heard[1:] == ["next", "later"]
+
+
+def test_work_that_wants_to_end_the_process_has_failed_like_other_work() -> None:
+    """A policy that called ``sys.exit`` left its key taken: the master never planned again, and logged nothing."""
+    loop, heard = Loop(), list[object]()
+    pool = WorkerPool(1, "test", loop.posted.put)
+    pool.run("key", lambda: sys.exit(4), heard.append)
+    pool.run("key", lambda: "next", heard.append)
+    pool.submit(lambda: sys.exit(5), heard.append)
+    loop.run(3)
+    pool.close()
+    assert [str(found) for found in heard] == ["the work raised SystemExit(4)", "next", "the work raised SystemExit(5)"]
+    assert isinstance(heard[0], RuntimeError)
+    assert pool.waiting == 0
+
+
+def test_close_names_the_work_for_which_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """With a policy whose plan never ended, a master did not stop, and its log did not say why."""
+    begun, gate = threading.Event(), threading.Event()
+    pool = WorkerPool(1, "scan", lambda call: None)
+    pool.run("master/policy", lambda: (begun.set(), gate.wait(10)), lambda result: None)
+    pool.submit(lambda: None)
+    assert begun.wait(10)
+    caplog.handler.addFilter(lambda record: (gate.set(), True)[1])
+    with caplog.at_level(logging.INFO):
+        pool.close()
+    assert "after the work of its pool scan: 1 of master/policy, 1 of engines" in caplog.text
 
 
 def test_close_finishes_what_waits_behind_a_key_and_refuses_the_rest() -> None:

@@ -84,6 +84,13 @@ class ManualTurns:
             self._deferred.popleft()()
 
 
+def _result_of(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
 class DriverOnFakes:
     """A master on a node of fakes. ``applied``: the op id up to which its store has applied, and when it was stamped.
     ``committed``: the committed config of its replica.
@@ -121,8 +128,9 @@ class DriverOnFakes:
             fail=lambda reason: None,
         )
         loader: Any = SimpleNamespace(delayed={})
+        self.node = self._node(clock or ClockSettings())
         self.master = Master(
-            self._node(clock or ClockSettings()),
+            self.node,
             loader=loader,
             create_tablet=lambda tablet, done: None,
             rng=random.Random(1),
@@ -139,7 +147,7 @@ class DriverOnFakes:
             node=listen, tablet=tablet, extra={"master": SETTINGS}, cluster_id=ClusterId("test"), clock=clock
         )
         metrics = SimpleNamespace(count=lambda *_: None, gauge=lambda *_: None)
-        scans = SimpleNamespace(run=lambda key, work, done: self.turns.defer(lambda: done(work())))
+        scans = SimpleNamespace(run=lambda key, work, done: self.turns.defer(lambda: done(_result_of(work))))
         messenger = SimpleNamespace(
             serve=self.handlers.__setitem__,
             add_peer=lambda node, _address: self.added.append(node),

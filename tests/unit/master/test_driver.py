@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import random
+from types import SimpleNamespace
+
+import pytest
+
 from stelae.host.hybrid_clock import ClockSettings
 from stelae.protocol.read_index_messages import READ_INDEX
-from stelae.server.master.core.events import CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick
+from stelae.server.master.core.events import AskPolicy, CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick, Planned
 from stelae.server.master.core.freshness import FOLLOWING_US
+from stelae.server.master.core.proposals import PolicyProposal
 from stelae.server.master.driver.masters_watch import LOOK_US
 from stelae.server.master.driver.server_links import SILENT_US
 from stelae.spi.ids import OpId
+from stelae.spi.policy import PolicySnapshot
 from tests.unit.master.company import ME, OTHER, SERVERS, WALL_US
 from tests.unit.master.driver_on_fakes import DriverOnFakes
 
@@ -94,3 +102,22 @@ def test_links_to_a_server_are_closed_once_it_was_silent_for_long_and_open_again
     assert driver.removed == [SERVER]
     driver.hear(SERVER)
     assert driver.added == [SERVER] * 3
+
+
+def test_a_policy_that_raises_is_logged_with_the_kind_and_the_place_of_its_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log had no more than ``the policy failed: 'x'``, from which its author can find nothing."""
+    driver = DriverOnFakes()
+    driver.elect(3, ME)
+
+    def plan(snapshot: PolicySnapshot, config: object, rng: random.Random) -> tuple[()]:
+        raise KeyError("x")
+
+    driver.node.config.policy = SimpleNamespace(engine=SimpleNamespace(plan=plan), config=None)
+    with caplog.at_level(logging.ERROR):
+        driver.master._ask_policy(AskPolicy(7, PolicySnapshot(now_us=1, nodes={}, tablets={}), seed=1))
+        steps = driver.pass_us(0)
+    assert "the policy failed: KeyError('x'); nothing is planned" in caplog.text
+    assert "in plan" in caplog.text
+    assert Planned(7, PolicyProposal()) in [event for step in steps for event in step]

@@ -353,7 +353,7 @@ class Master:
 
         def planned(result: PolicyProposal | Exception) -> None:
             if isinstance(result, Exception):
-                log.error("the policy failed: %s", result)
+                log.error("the policy failed: %r; nothing is planned", result, exc_info=result)
                 result = PolicyProposal()
             self._take(Planned(effect.token, result))
 
