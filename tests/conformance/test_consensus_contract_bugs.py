@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -73,6 +74,17 @@ def _answers_every_read_by_its_lease(self: ClientRequests, leadership: Any, even
     QUEUE_OR_ANSWER(self, leadership, ReadRequest(event.token))
 
 
+def _trusts_its_lease_while_its_time_is_held_back(self: ClientRequests, leadership: Any, event: ReadRequest) -> None:
+    self._state.time_held_back = False
+    QUEUE_OR_ANSWER(self, leadership, event)
+
+
+def _looks_at_a_clock(self: Any) -> Ready | None:
+    monotonic()
+    taken: Ready | None = TAKE_READY[type(self)](self)
+    return taken
+
+
 def _steps_down_from_any_role(self: LocalCore, _event: StepDown) -> None:
     self._change_role(Role.FOLLOWER, "was asked to step down")
 
@@ -98,6 +110,7 @@ def _promises_nothing_after_a_start(self: RaftState, promised_us: int) -> None:
 LOG_FAILED, INIT_PROMISES = RaftState.log_failed, RaftState._init_promises
 ON_ALIVE, QUEUE_OR_ANSWER = Follower.on_leader_alive, ClientRequests._queue_or_answer
 PERSISTED, VOTER_INIT = LocalLog.persisted, VoterCore.__init__
+TAKE_READY = {core: core.take_ready for core in (RaftCore, LocalCore)}
 CONTRADICTION = {"hard_state": HardState(1), "commit": 0, "applied": 0}
 
 PLANTED: list[tuple[type[ConsensusEngine], Any, str, Any, str, dict[str, Any]]] = [
@@ -113,6 +126,16 @@ PLANTED: list[tuple[type[ConsensusEngine], Any, str, Any, str, dict[str, Any]]] 
         "a_read_that_no_lease_may_answer",
         {},
     ),
+    (
+        RaftEngine,
+        ClientRequests,
+        "_queue_or_answer",
+        _trusts_its_lease_while_its_time_is_held_back,
+        "while_its_time_is_held_back",
+        {},
+    ),
+    (RaftEngine, RaftCore, "take_ready", _looks_at_a_clock, "a_run_reads_no_clock", {}),
+    (LocalEngine, LocalCore, "take_ready", _looks_at_a_clock, "a_run_reads_no_clock", {}),
     (RaftEngine, ReadLease, "is_valid", _never_ends, "no_read_of_a_leader_that_was_replaced", {}),
     (LocalEngine, LocalCore, "_on_step_down", _steps_down_from_any_role, "stepping_down_is_ignored", {}),
     (LocalEngine, LocalLog, "persisted", _waits_for_each_ready, "a_ready_is_durable_for_a_core", {}),

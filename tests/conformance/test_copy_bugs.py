@@ -352,6 +352,7 @@ PARTS: list[tuple[Any, str, Any, Any]] = [
         C.test_a_request_that_is_served_slowly_does_not_let_the_session_expire,
     ),
     (SessionTable, "done", keep_alive_is_not_noted, C.test_a_session_that_is_used_or_kept_alive_does_not_expire),
+    (SessionTable, "done", keep_alive_is_not_noted, C.test_a_session_is_shown_with_its_id_and_how_long_it_was_idle),
     (SessionTable, "done", forgets_to_release, C.test_a_session_that_ends_during_a_request_is_released_after_it),
     (SessionTable, "_end", releases_while_serving, C.test_a_session_that_ends_during_a_request_is_released_after_it),
     (

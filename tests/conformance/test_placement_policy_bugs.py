@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
 from typing import Any, ClassVar
 
 import msgspec
@@ -61,6 +65,43 @@ class GoesByHashes(PlacementPolicy):
     @classmethod
     def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
         return tuple(sorted(super().plan(snapshot, config, rng), key=lambda action: hash(action.node_id)))
+
+
+class LooksAtAClock(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        monotonic()
+        return super().plan(snapshot, config, rng)
+
+
+class LooksAtTheDate(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        datetime.now(UTC)
+        return super().plan(snapshot, config, rng)
+
+
+class PlansOnAThreadOfItsOwn(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(super().plan, snapshot, config, rng).result()
+
+
+class ReadsAFile(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        Path(__file__).read_bytes()
+        return super().plan(snapshot, config, rng)
+
+
+class ComparesEachTwoTablets(PlacementPolicy):
+    @classmethod
+    def plan(cls, snapshot: PolicySnapshot, config: Any, rng: random.Random) -> Plan:
+        for one in snapshot.tablets:
+            for other in snapshot.tablets:
+                assert one == other or one != other
+        return super().plan(snapshot, config, rng)
 
 
 class PromotesBeforeTheCopyHasEnded(PlacementPolicy):
@@ -164,6 +205,11 @@ POLICIES: list[tuple[type[PlacementPolicy], Check]] = [
     (DrawsWhatDiffersBetweenVersions, C.test_a_new_tablet_gets_all_its_voters_at_once),
     (DrawsFromARarerDistribution, C.test_a_new_tablet_gets_all_its_voters_at_once),
     (GoesByHashes, C.test_a_plan_does_not_depend_on_the_hashes_of_strings),
+    (LooksAtAClock, C.test_a_plan_reads_no_clock_and_opens_and_starts_nothing),
+    (LooksAtTheDate, C.test_a_plan_reads_no_clock_and_opens_and_starts_nothing),
+    (PlansOnAThreadOfItsOwn, C.test_a_plan_reads_no_clock_and_opens_and_starts_nothing),
+    (ReadsAFile, C.test_a_plan_reads_no_clock_and_opens_and_starts_nothing),
+    (ComparesEachTwoTablets, C.test_the_time_of_a_plan_grows_about_as_the_number_of_tablets),
     (PromotesBeforeTheCopyHasEnded, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
     (NeedsBarredNodesToBeThere, C.test_there_is_a_plan_for_every_snapshot),
     (GoesByTheOrderOfTheSnapshot, C.test_equal_snapshots_and_random_sources_give_equal_plans),

@@ -14,7 +14,8 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
     suspended."""
 
     now_us: int
-    #: The driver holds the time back, because the replica can append nothing and must not campaign.
+    #: The driver holds the time back, because the replica can append nothing and must not campaign. It is later than
+    #: ``now_us`` says. So no lease of this core answers a read before the next ``Tick``, and it promises no lease.
     held_back: bool = False
 
 

@@ -131,7 +131,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     key: SessionKey
     bytes_sent: int
-    idle_ms: int
+    idle_ms: int  #: Since the end of its last request; 0 while a request of it is being served.
 
 
 class CopySource(ABC):

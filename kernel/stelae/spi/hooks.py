@@ -81,7 +81,9 @@ def stelae_wal_engines() -> Sequence[type[WalEngine]]:  # type: ignore[empty-bod
 
 @hookspec
 def stelae_consensus_engines() -> Sequence[type[ConsensusEngine]]:  # type: ignore[empty-body]
-    """Return the consensus engines of this plugin. A table chooses one at its creation, for its whole life."""
+    """Return the consensus engines of this plugin. A node chooses one with ``[engines] consensus``.
+
+    A tablet keeps the engine with which it was created, until an operator changes it."""
 
 
 @hookspec

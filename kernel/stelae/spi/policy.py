@@ -2,9 +2,10 @@
 
 Ordering and durability
     A policy only decides. ``plan`` is total and pure: the same snapshot and random numbers give the same actions. It
-    keeps no state between calls, reads no clock, and raises no exception, whatever the snapshot. Its actions are
-    proposals. The kernel checks each of them again (majority, one change at a time, compare-and-set id) and carries out
-    those that are still valid, in the order given. So an action is not durable by itself, and dropping any is safe.
+    keeps no state between calls, reads no clock, starts no thread, and raises no exception, whatever the snapshot. Its
+    actions are proposals. The kernel checks each of them again (majority, one change at a time, compare-and-set id) and
+    carries out those that are still valid, in the order given. So an action is not durable by itself, and dropping any
+    is safe.
 
 What the kernel carries out
     1. One action for each tablet of a plan: the first one. Further ones are dropped, except ``PLACE``.
@@ -17,8 +18,9 @@ What the kernel carries out
     Nothing else is checked. It is up to the policy whether a replica fits on a disk, how many copies run at a time, and
     that a voter is evicted only once its replacement votes. The conformance suite checks the first and the last.
 
-Scope: master. ``plan`` is called on a thread of the leading master, so it may take seconds for a large cluster. Two
-calls may overlap."""
+Scope: master. ``plan`` is called on a thread of the leading master, so it may take seconds for a large cluster. Its
+time grows about as the number of tablets. A master plans nothing else meanwhile, and its process does not end before
+``plan`` returns. Two calls may overlap."""
 
 import random
 from abc import abstractmethod

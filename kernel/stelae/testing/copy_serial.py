@@ -166,7 +166,9 @@ class SerialSource(CopySource):
     def sessions(self) -> Sequence[SessionView]:
         now_us = self._clock.monotonic_us()
         return [
-            SessionView(id=s.id, key=s.key, bytes_sent=s.bytes_sent, idle_ms=(now_us - s.used_us) // 1000)
+            SessionView(
+                id=s.id, key=s.key, bytes_sent=s.bytes_sent, idle_ms=0 if s.serving else (now_us - s.used_us) // 1000
+            )
             for s in self._open.values()
         ]
 

@@ -76,7 +76,7 @@ class PlacementConfig:
         unit="count",
         low=1,
         high=10_000_000,
-        reason="new tablets that one plan places: bounds the time that it takes of the master's loop",
+        reason="new tablets that one plan places: bounds how long it takes",
     )
     repairs_max: int = setting(
         10_000,

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from stelae.spi.consensus import REPLICATES, ConsensusEngine, Role
-from stelae.spi.consensus_events import BeatException, Campaign, LeaderAlive, Persisted, Received, StepDown
+from stelae.spi.consensus_events import BeatException, Campaign, LeaderAlive, Persisted, Received, StepDown, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import ClusterNode, InFlightMessage, node_name
 from stelae.testing.other_process import call_elsewhere
+from stelae.testing.outside_calls import outside_calls
 
 NUMBERS = (-1, 0, 1, 1 << 33, (1 << 62) + 1, (1 << 63) - 1)
 """The values that replace each number of a message. The largest ones are more than any log has."""
@@ -121,6 +122,20 @@ class DriverChecks:
         cluster.deliver_all()
         assert token in cluster.reads
 
+    def test_while_its_time_is_held_back_no_lease_of_a_leader_answers_a_read(self, harness: ConsensusHarness) -> None:
+        """The time is later than the core knows, so that the lease may have ended. A majority is asked instead."""
+        cluster = harness.led()
+        for _ in range(4):
+            cluster.read(1)
+            cluster.advance(cluster.timeout_us // 5)
+        cluster.clocks_stopped.add(1)
+        cluster.drop()
+        cluster.step(1, Tick(cluster.clock_us(1), held_back=True))
+        (token,) = cluster.read_together(1, 1)
+        assert token not in cluster.reads and token not in cluster.rejected
+        cluster.deliver_all()
+        assert token in cluster.reads
+
     def test_no_read_of_a_leader_that_was_replaced_misses_a_later_write(self, harness: ConsensusHarness) -> None:
         """It does not know of its successor yet. The cluster compares each answer with what was committed before."""
         cluster = harness.led()
@@ -173,6 +188,11 @@ class DriverChecks:
         asked = (harness.engine, harness.config, harness.election_timeout_us)
         found = {call_elsewhere(effects_of_a_run, *asked, hash_seed=seed) for seed in (1, 2)}
         assert len(found) == 1
+
+    def test_a_run_reads_no_clock_and_opens_and_starts_nothing(self, harness: ConsensusHarness) -> None:
+        """A core that looks outside of its arguments cannot be replayed. It may look without using what it sees."""
+        _, found = outside_calls(effects_of_a_run, harness.engine, harness.config, harness.election_timeout_us)
+        assert not found, f"the core calls {', '.join(sorted(found))}"
 
 
 def effects_of_a_run(engine: type[ConsensusEngine], config: Any, election_timeout_us: int) -> str:

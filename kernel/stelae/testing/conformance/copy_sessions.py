@@ -181,6 +181,35 @@ class SessionChecks:
         source.expire()
         assert fetch(source, session).data == DATA[:CHUNK_BYTES]
 
+    def test_a_session_is_shown_with_its_id_and_how_long_it_was_idle(self, harness: CopyHarness) -> None:
+        """The time counts from the end of the last request. It is 0 while one is served."""
+        world, held = harness.world(), content()
+        source = harness.source(world)
+        session = source.begin(KEY, lambda: held).id
+
+        def idle_ms() -> int:
+            (view,) = source.sessions()
+            assert view.id == session
+            return view.idle_ms
+
+        def slow(_item: str) -> None:
+            world.clock.now_us += 5_000_000
+            assert idle_ms() == 0, "a session is not idle while a request of it is served"
+
+        assert idle_ms() == 0
+        world.clock.now_us += 3_000_000
+        assert idle_ms() == 3_000
+        held.on_read = slow
+        fetch(source, session)
+        assert idle_ms() == 0
+        world.clock.now_us += 2_000_000
+        assert idle_ms() == 2_000
+        source.answer(TARGET, KeepAlive(session))
+        assert idle_ms() == 0
+        world.clock.now_us += 1_000_000
+        assert source.begin(KEY, never).id == session
+        assert idle_ms() == 0
+
     def test_a_session_that_ends_during_a_request_is_released_after_it(self, harness: CopyHarness) -> None:
         held = content()
         source = harness.source(harness.world())

@@ -9,12 +9,16 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 
-from stelae.spi.policy import Action, MasterPolicy, PolicySnapshot
+from stelae.spi.policy import Action, MasterPolicy, NodeHealth, PolicySnapshot
 from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy_harness import PolicyHarness, plan_of
-from stelae.testing.conformance.policy_model import ModelCluster, check_form
+from stelae.testing.conformance.policy_model import ModelCluster, check_form, node_view
 from stelae.testing.conformance.policy_strategies import sane_clusters, wild_snapshots
 from stelae.testing.other_process import call_elsewhere
+from stelae.testing.outside_calls import outside_calls, steps_of
+
+FEW_TABLETS, MANY_TABLETS, GROWTH_MAX = 250, 1000, 6.0
+"""Four times as many tablets may take six times as many steps. Looking at each pair of tablets takes sixteen times."""
 
 
 def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapshot:
@@ -27,6 +31,19 @@ def in_other_order(snapshot: PolicySnapshot, rng: random.Random) -> PolicySnapsh
 def plans_of(policy: type[MasterPolicy], config: Any, snapshots: Sequence[PolicySnapshot]) -> list[tuple[Action, ...]]:
     """Return the plan for each snapshot. It is called in another process."""
     return [plan_of(policy, config, snapshot, seed=5) for snapshot in snapshots]
+
+
+def large_clusters(tablets: int) -> dict[str, PolicySnapshot]:
+    """Return snapshots of a cluster of 20 nodes: with new tablets, with a node lost, with four nodes that have all."""
+    found = {}
+    for name, spread_over in (("new tablets", 0), ("a lost node", 20), ("an uneven cluster", 4)):
+        cluster = ModelCluster(node_view(n, f"/dc/r{n % 5}/h{n}") for n in range(1, 21))
+        for at in range(tablets):
+            cluster.create(f"t{at}", [1 + (at + step) % spread_over for step in range(3)] if spread_over else ())
+        if name == "a lost node":
+            cluster.set_health(1, NodeHealth.DEAD)
+        found[name] = cluster.snapshot()
+    return found
 
 
 class PurityChecks:
@@ -56,6 +73,26 @@ class PurityChecks:
         for hash_seed in (1, 2):
             found = call_elsewhere(plans_of, harness.policy, harness.config, snapshots, hash_seed=hash_seed)
             assert found == [harness.plan(snapshot, seed=5) for snapshot in snapshots]
+
+    def test_a_plan_reads_no_clock_and_opens_and_starts_nothing(self, harness: PolicyHarness) -> None:
+        """A plan that depends on more than its arguments cannot be replayed. It may look without using what it sees."""
+
+        @policy_strategies.EXAMPLES
+        @given(sane_clusters())
+        def looks_at_its_arguments_alone(cluster: ModelCluster) -> None:
+            _, found = outside_calls(harness.plan, cluster.snapshot())
+            assert not found, f"a plan calls {', '.join(sorted(found))}"
+
+        looks_at_its_arguments_alone()
+
+    def test_the_time_of_a_plan_grows_about_as_the_number_of_tablets(self, harness: PolicyHarness) -> None:
+        """Time is counted in lines of Python that run. What compiled code does meanwhile is not counted."""
+        few, many = large_clusters(FEW_TABLETS), large_clusters(MANY_TABLETS)
+        for name, snapshot in few.items():
+            steps = steps_of(harness.plan, snapshot), steps_of(harness.plan, many[name])
+            assert steps[1] <= GROWTH_MAX * steps[0], (
+                f"{name}: a plan takes {steps[0]} steps for {FEW_TABLETS} tablets, {steps[1]} for {MANY_TABLETS}"
+            )
 
     def test_a_plan_does_not_change_its_snapshot(self, harness: PolicyHarness) -> None:
         @policy_strategies.EXAMPLES
