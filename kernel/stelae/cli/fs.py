@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,7 +52,8 @@ def format_node(
 
     Pass the directory, or --config with a node.toml, which has the cluster id and the log engine. If its section
     [tablet] has a member with the node's own address, the node gets the uuid of that member. A directory that is
-    formatted already is not changed.
+    formatted already is not changed. A master that begins a new cluster needs --uuid, with the uuid that [masters]
+    lists.
 
     Never format an empty directory with the uuid of an earlier node: the new node would vote without what the earlier
     one has acknowledged. A server that has lost its disk needs a new uuid."""
@@ -71,6 +73,10 @@ def format_node(
             note(f"the uuid is that of the member {member.address} of [tablet]")
             note("If that node has run before, remove the directory and format it with another --uuid: under the old")
             note("uuid the node would vote without what it has acknowledged")
+        elif uuid is None and settings is not None and (listed := _listed_master(settings)) is not None:
+            note(f"[masters] lists another uuid at the address of this node: {listed.node_id}. A master of a new")
+            note("cluster needs that one: remove the directory, and format it with --uuid. In place of a lost master,")
+            note("take its entry out of [masters]")
         print(instance.node_id)
 
 
@@ -181,6 +187,14 @@ def _new_instance(
 
 def _own_member(settings: NodeConfig) -> Member | None:
     """Return the member of the section [tablet] that has the node's own address: what it advertises comes first."""
-    members = settings.tablet.members if settings.tablet is not None else ()
+    return _at_own_address(settings, settings.tablet.members if settings.tablet is not None else ())
+
+
+def _listed_master(settings: NodeConfig) -> Member | None:
+    """Return the entry of the section [masters] that has the node's own address."""
+    return _at_own_address(settings, settings.masters)
+
+
+def _at_own_address(settings: NodeConfig, members: Sequence[Member]) -> Member | None:
     own = (settings.node.advertise, settings.node.listen)
     return next((member for address in own for member in members if member.address == address), None)

@@ -40,10 +40,11 @@ def run(
 ) -> None:
     """Run one master until Ctrl-C or SIGTERM. It logs to standard error.
 
-    Its node.toml has no section [tablet]. Format its directory once with `stelae fs format --config`. In the section
-    [masters] it lists the masters that begin a new cluster, an odd number, or the masters of the cluster that it joins.
-    A master that joins does not list itself: it waits for `stelae master add`. Once a cluster has begun, its log has
-    the masters, and the list is only for the first contact. The catalog is available while a majority of them runs."""
+    Its node.toml has no section [tablet]. Format its directory once with `stelae fs format --config`; for a master that
+    begins a new cluster, pass its --uuid from the list. In the section [masters] it lists the masters that begin a new
+    cluster, an odd number, or the masters of the cluster that it joins. A master that joins does not list itself: it
+    waits for `stelae master add`. Once a cluster has begun, its log has the masters, and the list is only for the first
+    contact. The catalog is available while a majority of them runs."""
     from stelae.cli.run_node import run_node
 
     raise typer.Exit(

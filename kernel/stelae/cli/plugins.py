@@ -111,12 +111,17 @@ def _describe(name: str) -> dict[str, Any]:
     from stelae.config.registry import SERVICE, Registry
 
     registry = Registry.installed()
-    offers = [offer for offer in registry.offers() if offer.kind in (*EngineKind, SERVICE)]
+    installed = registry.offers()
+    offers = [offer for offer in installed if offer.kind in (*EngineKind, SERVICE)]
     matching = [offer for offer in offers if name in (offer.name, f"{offer.kind}.{offer.name}")]
-    if len({offer.kind for offer in matching}) != 1:
+    if len({offer.kind for offer in matching}) > 1:
+        choices = " or ".join(sorted({f"{offer.kind}.{offer.name}" for offer in matching}))
+        raise CallerError(f"plugin {name!r} is not unique; name one of them: {choices}")
+    if not matching:
+        if any(f"{offer.kind}.{offer.name}" == name for offer in installed):
+            raise CallerError(f"plugin {name!r} is neither an engine nor a service, so it has no settings to show")
         known = ", ".join(f"{offer.kind}.{offer.name}" for offer in offers) or "none"
-        fact = "is not unique" if matching else "is not installed"
-        raise CallerError(f"plugin {name!r} {fact}; installed engines and services: {known}")
+        raise CallerError(f"plugin {name!r} is not installed; installed engines and services: {known}")
     offer = matching[0]
     if offer.kind == SERVICE:
         plugin, config = registry.load_service(offer.name)

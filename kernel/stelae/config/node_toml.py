@@ -86,7 +86,7 @@ def parse_config(text: str, path: str, registry: Registry, extra: Mapping[str, t
     wire = fill(source, ("wire",), WireSettings, leave_out=frozenset({"insecure_listen"}))
     wal, consensus, store, copy = (_pick(source, registry, kind) for kind in _NODE_ENGINES)
     masters = read_masters(source)
-    _check_metrics(source)
+    _check_metrics(source, node.listen)
     return NodeConfig(
         node=dataclasses.replace(node, directory=_absolute(path, node.directory)),
         cluster_id=_cluster(source),
@@ -117,14 +117,16 @@ def _maintenance(source: ConfigSource) -> MaintenanceSettings:
     return found
 
 
-def _check_metrics(source: ConfigSource) -> None:
-    """Refuse an address for metrics that is not valid, or that other machines can reach without permission."""
+def _check_metrics(source: ConfigSource, node_listen: str) -> None:
+    """Refuse an address for metrics that is not valid, is the node's own, or is open to others without permission."""
+    path, settings = ("metrics", "listen"), fill(source, ("metrics",), MetricsSettings)
     try:
-        listen_address(fill(source, ("metrics",), MetricsSettings))
+        _, port = listen_address(settings)
     except ConfigError as error:
-        if error.where:
-            raise
-        raise source.error(("metrics", "listen"), error.fact, error.hint) from error
+        raise source.error(path, error.fact, error.hint) from error
+    if port and settings.enabled and settings.listen == node_listen:
+        hint = "Choose another port, or 0, with which the system chooses one."
+        raise source.error(path, f"the node itself listens on {node_listen}", hint)
 
 
 def _absolute(path: str, directory: str) -> str:

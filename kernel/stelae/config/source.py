@@ -121,8 +121,11 @@ def fill(source: ConfigSource, path: Path, cls: type[Section], *, leave_out: fro
         raise source.error(path, fact, "Correct one of them.") from error
 
 
-def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:
+def typed(source: ConfigSource, path: Path, value: object, wanted: Any, hint: str = "Correct the value.") -> Any:
     """Return ``value`` if it is of the wanted type (``bool``, ``int``, ``float``, ``str``, list).
+
+    Args:
+        hint: the next step if it is not.
 
     Raises:
         ConfigError: it is not.
@@ -133,7 +136,7 @@ def typed(source: ConfigSource, path: Path, value: object, wanted: Any) -> Any:
         names = _NAMES | {list: "an array", dict: "a table"}
         key = path[-1] if isinstance(path[-1], str) else f"{path[-2]}[{path[-1]}]"
         fact = f"{key} must be {names[wanted]}, not {_shown(value)}"
-        raise source.error(path, fact, "Correct the value.")
+        raise source.error(path, fact, hint)
     return value
 
 
@@ -155,15 +158,14 @@ def _value(source: ConfigSource, path: Path, value: object, hint: Any, field: da
             fact = f"{path[-1]} cannot be {_shown(value)}"
             raise source.error(path, fact, f"Known: {listed}.")
         return value
-    checked = typed(source, path, value, get_origin(hint) or hint)
     limits = limits_of(field)
-    low, high = limits.low, limits.high
+    low, high, unit = limits.low, limits.high, f" {limits.unit}" if limits.unit else ""
+    accepted = f"Accepted: {_bound(low)} to {_bound(high)}{unit}; the default is {field.default}."
+    is_number = low is not None or high is not None
+    checked = typed(source, path, value, get_origin(hint) or hint, accepted if is_number else "Correct the value.")
     inside = (low is None or checked >= low) and (high is None or checked <= high)
     if not inside:
-        unit = f" {limits.unit}" if limits.unit else ""
-        fact = f"{path[-1]} = {_shown(value)} is out of bounds"
-        bounds = f"{_bound(low)} to {_bound(high)}{unit}"
-        raise source.error(path, fact, f"Accepted: {bounds}; the default is {field.default}.")
+        raise source.error(path, f"{path[-1]} = {_shown(value)} is out of bounds", accepted)
     return checked
 
 

@@ -26,6 +26,20 @@ def test_a_node_is_the_member_that_has_its_address(tmp_path: Path, address: str)
     assert json.loads(done.stdout)["uuid"] == UUID
 
 
+def test_a_master_that_gets_another_uuid_than_its_list_has_is_told_which_one_it_needs(tmp_path: Path) -> None:
+    """It was formatted without a word, and refused to start: its list has another node at its address."""
+    config = tmp_path / "node.toml"
+    masters = f'[masters]\nmembers = [{{ uuid = "{UUID}", address = {LISTEN} }}]\n'
+    config.write_text(f'[node]\ndirectory = "data"\nlisten = {LISTEN}\n[cluster]\nid = "c"\n{masters}')
+    done = CliRunner().invoke(build_app("fs"), ["fs", "format", "--config", str(config)])
+    assert done.exit_code == 0 and done.stdout.strip() != UUID
+    assert f"[masters] lists another uuid at the address of this node: {UUID}" in done.stderr
+    config.write_text(config.read_text().replace("data", "other"))
+    given = ["fs", "format", "--config", str(config), "--uuid", UUID]
+    done = CliRunner().invoke(build_app("fs"), given)
+    assert "lists another" not in done.stderr
+
+
 def test_a_log_engine_that_is_not_installed_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     """The directory could not be used afterwards: no node starts with that engine, and none converts its log."""
     done = CliRunner().invoke(build_app("fs"), ["fs", "format", str(tmp_path / "node"), "--wal-engine", "segmentd"])

@@ -157,6 +157,7 @@ MISTAKES = [
     ("segment_bytes = 512", "segment_bytes = 15", 26, ["out of bounds", "16 to 4096 bytes", "1024"]),
     ("segment_bytes = 512", "segment_bytes = 4097", 26, ["out of bounds"]),
     ("segment_bytes = 512", "segment_bytes = true", 26, ["a whole number, not true"]),
+    ("segment_bytes = 512", 'segment_bytes = "1 kB"', 26, ["not '1 kB'", "Accepted: 16 to 4096 bytes", "is 1024"]),
     ("segment_bytes = 512", "segment_bytes = 1.5", 26, ["a whole number, not 1.5"]),
     ("segment_bytes = 512", "fill = nan", 26, ["out of bounds"]),
     ("segment_bytes = 512", "recycle = 0", 26, ["true or false, not 0"]),

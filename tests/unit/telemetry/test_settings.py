@@ -50,6 +50,17 @@ def test_what_cannot_be_is_refused_with_its_line(more: str, line: int, fact: str
     assert caught.value.where == f"node.toml:{line}" and fact in caught.value.fact and caught.value.hint
 
 
+def test_metrics_at_the_address_of_the_node_are_refused_and_not_found_out_by_listening() -> None:
+    """The node did not start, and asked whether another node runs there."""
+    taken = '[metrics]\nlisten = "127.0.0.1:7051"\n'
+    text = SMALL.replace("127.0.0.1:0", "127.0.0.1:7051") + taken
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "node.toml", working())
+    assert (caught.value.where, caught.value.fact) == ("node.toml:7", "the node itself listens on 127.0.0.1:7051")
+    assert parse_config(text + "enabled = false\n", "node.toml", working()).node.listen == "127.0.0.1:7051"
+    assert parsed('[metrics]\nlisten = "127.0.0.1:0"\n')["metrics"].enabled
+
+
 def test_beyond_loopback_is_possible_if_said_in_as_many_words() -> None:
     extra = parsed('[metrics]\nlisten = "0.0.0.0:9"\ninsecure_listen = true\n')
     assert listen_address(extra["metrics"]) == ("0.0.0.0", 9)
