@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 
 class PluginService:
-    """A service of a plugin. Its errors name the plugin, and one that cannot stop leaves the node's stop alone."""
+    """A service of a plugin. Its errors name the plugin, and one that cannot stop leaves the node's stop alone.
+
+    ``SystemExit`` counts as an error, as in all that plugins do: it would end the node without a message."""
 
     def __init__(self, factory: ServiceFactory, plugin: str, node: Any) -> None:
         self._plugin = plugin
@@ -20,7 +22,7 @@ class PluginService:
             self._service: Service = factory(node)
         except StelaeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"plugin {plugin}: the service cannot be made: {error!r}") from error
 
     def start(self) -> None:
@@ -29,12 +31,12 @@ class PluginService:
             self._service.start()
         except StelaeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(f"plugin {self._plugin}: the service cannot start: {error!r}") from error
 
     def stop(self) -> None:
         """Stop it. An error is logged."""
         try:
             self._service.stop()
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("plugin %s: the service cannot stop", self._plugin)

@@ -255,7 +255,7 @@ class Registry:
         for one in getattr(self._manager.hook, hook).get_hookimpls():
             try:
                 one.function(*arguments[: len(one.argnames)])
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 problem = PluginError(f"plugin {self._names[id(one.plugin)]}: {hook} raised {error!r}")
                 problem.__cause__ = error
                 problems.append(problem)
@@ -300,7 +300,7 @@ class Registry:
 def _call(function: Callable[[], Any], hook: str, plugin: str) -> Sequence[Any]:
     try:
         answer = function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"plugin {plugin}: {hook} raised {error!r}") from error
     if not isinstance(answer, Sequence) or isinstance(answer, str | bytes):
         raise PluginError(f"plugin {plugin}: {hook} returned {answer!r}, not a sequence")

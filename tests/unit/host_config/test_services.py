@@ -32,7 +32,7 @@ class AuditConfig:
 class Heard:
     """A service that notes what is done to it, and raises what it is told to."""
 
-    def __init__(self, notes: list[str], errors: dict[str, Exception]) -> None:
+    def __init__(self, notes: list[str], errors: dict[str, BaseException]) -> None:
         self._notes, self._errors = notes, errors
         self._do("made")
 
@@ -52,7 +52,7 @@ def never() -> Any:
     raise AssertionError("imported, although nothing has chosen it")
 
 
-def service(notes: list[str], errors: dict[str, Exception] | None = None, **more: Any) -> SimpleNamespace:
+def service(notes: list[str], errors: dict[str, BaseException] | None = None, **more: Any) -> SimpleNamespace:
     made = plugin(stelae_services=lambda: [lambda node: Heard(notes, errors or {})])
     vars(made).update(more)
     return made
@@ -160,6 +160,30 @@ def test_an_error_at_the_start_names_the_plugin_and_that_of_stelae_is_kept(step:
         with pytest.raises(wanted, match="no file") as caught:
             found.services()[0](None).start()
         assert (f"plugin service.audit: the service {fact}: ValueError" in str(caught.value)) == (wanted is PluginError)
+
+
+@pytest.mark.parametrize(("step", "fact"), [("made", "cannot be made"), ("started", "cannot start")])
+def test_a_service_that_wants_to_end_the_process_is_refused_with_its_name(step: str, fact: str) -> None:
+    """The node ended with the exit code of the service, and without a message."""
+    found = working(Point("service.audit", lambda: service([], {step: SystemExit(3)})))
+    parse(CHOSEN, found)
+    with pytest.raises(PluginError, match=f"plugin service.audit: the service {fact}: SystemExit"):
+        found.services()[0](None).start()
+
+
+def test_an_observer_or_a_stop_that_wants_to_end_the_process_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Leaves:
+        @hookimpl
+        def stelae_leader_changed(self, event: LeaderChanged) -> None:
+            raise SystemExit(3)
+
+    found = working(Point("service.audit", lambda: service([], {"stopped": SystemExit(4)})))
+    parse(CHOSEN, found)
+    found.register(Leaves())
+    with caplog.at_level(logging.ERROR):
+        found.leader_changed(LeaderChanged(tablet_id=TabletId("t"), term=1, leader=None))
+        found.services()[0](None).stop()
+    assert "an observer raised" in caplog.text and "plugin service.audit: the service cannot stop" in caplog.text
 
 
 def test_a_service_that_cannot_stop_leaves_the_end_of_the_node_alone(caplog: pytest.LogCaptureFixture) -> None:
