@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import Any
 
@@ -21,15 +22,23 @@ class PluginService:
         try:
             self._service: Service = factory(node)
         except StelaeError:
+            log.error("plugin %s: the service cannot be made", plugin)
             raise
         except (Exception, SystemExit) as error:
             raise PluginError(f"plugin {plugin}: the service cannot be made: {error!r}") from error
+        for name in ("start", "stop"):
+            method = getattr(self._service, name, None)
+            if not callable(method):
+                raise PluginError(f"plugin {plugin}: the service {self._service!r} has no method {name}")
+            if inspect.iscoroutinefunction(method):
+                raise PluginError(f"plugin {plugin}: {name} of the service is a coroutine; services are synchronous")
 
     def start(self) -> None:
         """Start it. Raises ``PluginError`` if it raises an error that is not Stelae's."""
         try:
             self._service.start()
         except StelaeError:
+            log.error("plugin %s: the service cannot start", self._plugin)
             raise
         except (Exception, SystemExit) as error:
             raise PluginError(f"plugin {self._plugin}: the service cannot start: {error!r}") from error

@@ -186,6 +186,37 @@ def test_an_observer_or_a_stop_that_wants_to_end_the_process_is_logged(caplog: p
     assert "an observer raised" in caplog.text and "plugin service.audit: the service cannot stop" in caplog.text
 
 
+def test_an_error_of_stelae_at_the_start_is_logged_with_the_name_of_the_plugin(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two handlers for one kind of message ended the node with an error that named no plugin."""
+    found = working(Point("service.audit", lambda: service([], {"started": Unavailable("no port")})))
+    parse(CHOSEN, found)
+    with caplog.at_level(logging.ERROR), pytest.raises(Unavailable):
+        found.services()[0](None).start()
+    assert "plugin service.audit: the service cannot start" in caplog.text
+
+
+async def _later() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (SimpleNamespace(start=_later, stop=print), "start of the service is a coroutine; services are synchronous"),
+        (SimpleNamespace(start=print, stop=_later), "stop of the service is a coroutine; services are synchronous"),
+        (SimpleNamespace(start=print), "has no method stop"),
+        (None, "the service None has no method start"),
+    ],
+)
+def test_a_service_that_could_not_be_started_or_stopped_is_refused(made: object, message: str) -> None:
+    """A coroutine was never awaited: the node ran without the service. One without ``stop`` was found at the end."""
+    found = working(Point("service.audit", lambda: plugin(stelae_services=lambda: [lambda node: made])))
+    parse(CHOSEN, found)
+    with pytest.raises(PluginError, match=f"plugin service.audit: .*{message}"):
+        found.services()[0](None)
+
+
 def test_a_service_that_cannot_stop_leaves_the_end_of_the_node_alone(caplog: pytest.LogCaptureFixture) -> None:
     found = working(Point("service.audit", lambda: service([], {"stopped": ValueError("no file")})))
     parse(CHOSEN, found)
