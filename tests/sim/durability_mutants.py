@@ -70,7 +70,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         target="stelae.spi.wal:Write.failure",
         replacement=mutations.retry_a_begun_write,
         invariant="failed_sync",
-        seed=19,
+        seed=60,
         seeds_max=40,
     ),
     Mutant(
