@@ -71,9 +71,9 @@ def run_with_node(folder: Path, port: str, program: str) -> str:
 
 def compare(page: Path, folder: Path) -> None:
     (port,) = free_ports(1)
-    found = examples(page, port)
+    found = examples(page, str(port))
     assert len(found) > 5
-    as_shown(found, run_with_node(folder, port, program_of(found)))
+    as_shown(found, run_with_node(folder, str(port), program_of(found)))
 
 
 def program_of(found: list[tuple[str, str]]) -> str:

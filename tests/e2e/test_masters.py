@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stelae.check.cluster_check import check
-from stelae.cli.run_table import MastersTarget as Target
+from stelae.cli.masters_target import MastersTarget as Target
 from stelae.cli.run_table import run_drop
 from stelae.cli.run_table_alter import AlterOptions, run_alter, run_recall, run_rename
 from stelae.client.async_client import AsyncClient, connect_async

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -91,11 +91,11 @@ class ChaosClient:
         self._count = 0
         self.stopping = False
 
-    async def run(self, addresses: list[str], tablet_id: TabletId) -> None:
-        """Ask until ``stopping``."""
+    async def run(self, addresses: list[str], tablet_id: TabletId, nodes: Sequence[NodeId]) -> None:
+        """Ask until ``stopping``. ``nodes``: the members of the tablet."""
         async with await Connection.connect(addresses, timeout_s=FINAL_TIMEOUT_S) as client:
             tablet = await client.tablet(tablet_id)
-            self._client, self._nodes = client, [node_id for node_id, _ in await client.members(tablet_id)]
+            self._client, self._nodes = client, nodes
             while not self.stopping:
                 await self._one(tablet)
                 await asyncio.sleep(self._rng.random() * PAUSE_S)
@@ -117,7 +117,7 @@ class ChaosClient:
         found: list[tuple[int, str]] = []
         try:
             async for batch in tablet.scan(only(tablet, key), timeout_s=TIMEOUT_S):
-                found += batch.to_rows()  # type: ignore[arg-type]
+                found += batch.to_rows()
         except StelaeError as error:
             return asked.end(None, ChaosOutcome.UNKNOWN, error.code)
         assert len(found) <= 1, found
@@ -159,7 +159,7 @@ async def read_all(tablet: ConnectedTablet, recorder: Recorder) -> None:
     begun_us = recorder.now_us()
     rows: list[tuple[int, str]] = []
     async for batch in tablet.scan(timeout_s=FINAL_TIMEOUT_S):
-        rows += batch.to_rows()  # type: ignore[arg-type]
+        rows += batch.to_rows()
     assert check_doubled(key for key, _ in rows) == []
     recorder.calls += last_reads(recorder.calls, dict(rows), begun_us, recorder.now_us())
 

@@ -87,7 +87,8 @@ async def live(cluster: LocalCluster, seed: int) -> tuple[Recorder, Nemesis]:
     recorder = Recorder()
     async with await Connection.connect(cluster.addresses, timeout_s=60) as client:
         clients = [ChaosClient(n, recorder, random.Random(f"{seed}/{n}")) for n in range(CLIENTS)]
-        tasks = [asyncio.create_task(one.run(cluster.addresses, cluster.tablet_id)) for one in clients]
+        nodes = [node.node_id for node in cluster.nodes]
+        tasks = [asyncio.create_task(one.run(cluster.addresses, cluster.tablet_id, nodes)) for one in clients]
         target = FaultTarget((), cluster.nodes, [cluster.tablet_id], client, outlive=False)
         assert all(target.has_rules(kind) for kind in RulesKind)
         nemesis = Nemesis(target, planned_faults(seed, POSSIBLE), recorder.now_us)
@@ -103,7 +104,6 @@ async def live(cluster: LocalCluster, seed: int) -> tuple[Recorder, Nemesis]:
             cancel_all([work, *tasks])
         tablet = await client.tablet(cluster.tablet_id)
         await read_all(tablet, recorder)
-        replicas = {cluster.tablet_id: [node.node_id for node in cluster.nodes]}
-        agreement = await wait_for_agreement(client, replicas, cluster.check)
+        agreement = await wait_for_agreement(client, {cluster.tablet_id: nodes}, cluster.check)
         assert agreement.agree, "\n".join([agreement.detail, *map(str, nemesis.spans)])
     return recorder, nemesis

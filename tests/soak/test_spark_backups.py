@@ -28,7 +28,7 @@ SPARK_ARGUMENTS = (
     "--conf spark.driver.host=127.0.0.1 --conf spark.sql.session.timeZone=America/New_York "
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'"
 )
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "id", "type": "int64"},
     {"name": "kind", "type": "string"},
     {"name": "Kind", "type": "float", "nullable": True},
@@ -240,8 +240,8 @@ def table(client: Client, request: pytest.FixtureRequest) -> Iterator[Table]:
 def change(client: Client, table: Table) -> Table:
     """Delete and replace rows, and alter the columns; return the altered table."""
     table.delete([{"id": number, "kind": f"k{number % 5}"} for number in range(0, ROWS, 10)])
-    steps = [AddColumn("unit", "string", default="C"), RenameColumn("price", to="cost"), DropColumn("raw")]
-    client.alter_table(table.name, *steps)
+    unit = AddColumn("unit", "string", default="C")
+    client.alter_table(table.name, unit, RenameColumn("price", to="cost"), DropColumn("raw"))
     client.alter_table(table.name, SetDefault("unit", "K"), AddColumn("raw", "timestamp", nullable=True))
     table.refresh()
     table.upsert(

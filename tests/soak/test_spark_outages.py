@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from stelae.client import AddColumn, Client, DropColumn, Table
 from stelae.local.cluster_with_masters import ClusterWithMasters
