@@ -10,6 +10,7 @@ import pytest
 from stelae.client import AddColumn, DropColumn
 from stelae.host.replica import Replica
 from stelae.spi.errors import Unavailable
+from stelae.spi.ids import NodeId
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_masters import COLUMNS, QUICK, connect
 
@@ -64,10 +65,15 @@ def test_a_table_that_is_altered_twice_while_a_server_is_away_comes_to_rest_when
         async with running(tmp_path, masters=1, settings=QUICK) as cluster, await connect(cluster) as client:
             table = await client.create_table("people", COLUMNS, "id", partition=HASHED, replicas=1)
             await table.insert([{"id": n} for n in range(30)])
-            # On a slow machine some tablets may have been replaced while the table was created.
-            (placed, *_) = cluster.core(cluster.masters[0]).catalog.live_tablets(table.table_id)
-            assert placed.config is not None
-            away = placed.config.members[0].node_id
+            core, found = cluster.core(cluster.masters[0]), table.table_id
+
+            def hosts() -> list[NodeId]:
+                """The servers of the tablets. The first to register get all, and the policy moves them to others."""
+                configs = [tablet.config for tablet in core.catalog.live_tablets(found)]
+                return [member.node_id for config in configs if config is not None for member in config.members]
+
+            await until(lambda: sorted(hosts()) == sorted(cluster.servers))
+            away = hosts()[0]
             await cluster.stop(away)
             with pytest.raises(Unavailable, match="still ALTERING"):
                 await client.alter_table("people", AddColumn(name="a", type="string", default="-"), timeout_s=1)
