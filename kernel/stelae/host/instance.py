@@ -26,7 +26,7 @@ from stelae.host.metadata_files import (
     load,
     save,
 )
-from stelae.spi.errors import Corrupt, Foreign, Locked, StorageError
+from stelae.spi.errors import Corrupt, Foreign, Locked, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, cluster_id, node_id
 from stelae.spi.services import FileLock, Files
 
@@ -140,8 +140,12 @@ def _make_root(files: Files, root: str) -> None:
     levels = [root]
     while not files.exists(levels[-1]):
         levels.append(_parent_of(levels[-1]))
-    with contextlib.suppress(StorageError):  # It may be where this process cannot sync, such as a read-only disk.
+    try:
         files.sync_directory(_parent_of(levels.pop()))
+    except SyncFailed:
+        raise
+    except StorageError:
+        pass  # This process may not open it. The directory was there before, so its name is the concern of who made it.
     for directory in reversed(levels):
         files.make_directory(directory)
         files.sync_directory(_parent_of(directory))

@@ -15,23 +15,12 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.lifecycle.deletion import write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.machine.files import RealFiles
-from stelae.sim.disk import VirtualDisk
 from stelae.spi.errors import Locked
 from stelae.spi.members import MemberType
+from tests.unit.cli.stopped_nodes import on_disk
 from tests.unit.lifecycle.copy_node import CopyNode, never_disk, tombstone_disk
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, OTHER, TABLET, DiskNode
 from tests.unit.lifecycle.test_tablet_copy import network
-
-
-def on_disk(disk: VirtualDisk, place: Path) -> Path:
-    """Write a virtual disk to a directory; return that of the node."""
-    for path in DirectoryLayout("/node").directories():
-        (place / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
-    for path, data in disk.tree().items():
-        target = place / path.removeprefix("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    return place / LAYOUT.root.removeprefix("/")
 
 
 def check(directory: Path) -> tuple[int, list[dict[str, Any]]]:
@@ -40,14 +29,6 @@ def check(directory: Path) -> tuple[int, list[dict[str, Any]]]:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, json.loads(done.stdout)["leftovers"]
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    """A node with two replicas and nothing else."""
-    node = DiskNode.with_rows(TABLET, OTHER)
-    node.wal.close()
-    return on_disk(node.disk, tmp_path)
 
 
 def test_a_node_with_replicas_alone_has_no_leftovers(whole: Path) -> None:

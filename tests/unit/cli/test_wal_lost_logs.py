@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 
 from stelae.spi.errors import Corrupt
-from tests.unit.cli.test_fs_check import on_disk
+from tests.unit.cli.stopped_nodes import on_disk
 from tests.unit.cli.test_wal import document, invoke
 from tests.unit.lifecycle.copy_node import tombstone_disk
-from tests.unit.lifecycle.disk_node import OTHER, TABLET, DiskNode
-
-
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    """A node with two replicas."""
-    node = DiskNode.with_rows(TABLET, OTHER)
-    node.wal.close()
-    return on_disk(node.disk, tmp_path)
+from tests.unit.lifecycle.disk_node import OTHER, TABLET
 
 
 def test_replicas_with_their_logs_are_well(whole: Path) -> None:

@@ -20,7 +20,7 @@ from stelae.host.instance import (
 from stelae.host.metadata_files import HEADER_BYTES
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import BadIdentifier, Corrupt, Locked
+from stelae.spi.errors import BadIdentifier, Corrupt, Locked, SyncFailed
 from stelae.spi.ids import ZERO, ClusterId, NodeId, TabletId
 from stelae.spi.members import Member, TabletConfig
 
@@ -63,6 +63,15 @@ def test_format_refuses_a_bad_uuid_and_writes_nothing(bad: str) -> None:
     with pytest.raises(BadIdentifier):
         format_directory(disk, LAYOUT, Instance(node_id=NodeId(bad), cluster_id=None, wal_engine="segmented"))
     assert not disk.exists(LAYOUT.root)
+
+
+def test_format_on_a_disk_that_fails_a_sync_is_refused_before_anything_is_written() -> None:
+    disk = VirtualDisk()
+    disk.make_directory(LAYOUT.root)
+    disk.faults.fail_syncs("/")  # That of the directory above the node's, whose name is made durable first.
+    with pytest.raises(SyncFailed):
+        format_directory(disk, LAYOUT, Instance(node_id=NODE, cluster_id=None, wal_engine="segmented"))
+    assert disk.listdir(LAYOUT.root) == []
 
 
 def test_the_first_join_fixes_the_cluster() -> None:
