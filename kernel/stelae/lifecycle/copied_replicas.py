@@ -19,8 +19,11 @@ from stelae.lifecycle.kept_sessions import KeptSessions
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.ids import TabletId
 
-LOOK_US = 200_000
-"""How often to look whether a copied replica has caught up, in microseconds."""
+LOOK_US_MIN, LOOK_US_MAX = 20_000, 200_000
+"""How long to wait for the next look whether a copied replica has caught up, in microseconds.
+
+Each wait is twice as long as the one before. A small replica catches up at once, and its session takes a slot of the
+source as long as it is kept."""
 
 ASK_US = 2_000_000
 """How often to ask a source again that did not tell what it knows as committed, in microseconds."""
@@ -34,6 +37,7 @@ class _Copied:
     offer: CopyOffer
     until_us: int
     ask_us: int  #: When to ask the source next.
+    look_us: int = LOOK_US_MIN  #: How long to wait for the next look.
     needed: int | None = None  #: The index that the log must reach; ``None`` while it is not known.
     timer: Timer | None = None
 
@@ -78,7 +82,8 @@ class CopiedReplicas:
         if one.needed is None and now_us >= one.ask_us:
             one.ask_us = now_us + ASK_US
             self._sessions.committed_index(one.offer, tablet_id, partial(_told, one))
-        one.timer = turns.call_at(now_us + LOOK_US, partial(self._look, tablet_id))
+        one.timer = turns.call_at(now_us + one.look_us, partial(self._look, tablet_id))
+        one.look_us = min(2 * one.look_us, LOOK_US_MAX)
 
     def _is_done(self, tablet_id: TabletId, one: _Copied) -> bool:
         """Return whether the replica has caught up, or is gone and needs no log."""

@@ -29,13 +29,14 @@ class ChosenSource:
         self._choice = SourceChoice(asked.sources)
         self.offer: CopyOffer | None = None  #: The open session. The caller of the copy ends the last one.
 
-    def next(self) -> Steps[Member | None]:
-        """Return the source to ask, after a pause if one was asked before. ``None``: all are damaged (``ALL_DAMAGED``).
+    def next(self, *, at_once: bool = False) -> Steps[Member | None]:
+        """Return the source to ask, after a pause if one was asked before, unless the caller goes on ``at_once``.
+        ``None``: all are damaged (``ALL_DAMAGED``).
 
         The session is ended, unless the same source is asked again."""
         if not self._choice.stays:
             self.end()
-        if self._choice.asked:
+        if self._choice.asked and not at_once:
             yield Ask(self._after_pause)
         return self._choice.next()
 

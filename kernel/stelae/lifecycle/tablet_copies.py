@@ -1,9 +1,12 @@
 """The copies of tablets to one node: begins them when leaders ask, at most one for each tablet, within the copy slots.
 
 A leader repeats its request until the replica answers, so a request that is refused or whose copy was abandoned comes
-again (T5, T9). Copies run in a pool of their own: they take long, and votes must not wait for them. A deletion cancels
-the copy of its tablet (``TabletManager``). So does a leader that has added this node again, as a witness: the copy was
-for its earlier membership, and would keep the witness from its log for as long as it takes."""
+again (T5, T9). A request for which there is no slot waits here (``waiting_copies``), and begins as soon as there is
+one. To the guards it is a message that was late on its way.
+
+Copies run in a pool of their own: they take long, and votes must not wait for them. A deletion cancels the copy of its
+tablet (``TabletManager``). So does a leader that has added this node again, as a witness: the copy was for its earlier
+membership, and would keep the witness from its log for as long as it takes."""
 
 from __future__ import annotations
 
@@ -37,6 +40,9 @@ REASONS_MAX = 1024
 WHY_CHARACTERS_MAX = 300
 """The most characters of a peer's reason that are kept."""
 
+BUSY_SOURCE_US = 250_000
+"""After this time the sources of a copy are asked again that had no slot, in microseconds."""
+
 
 class TabletCopies:
     """The copies to one node, on its event loop."""
@@ -54,6 +60,7 @@ class TabletCopies:
         """What operators have paused or cancelled (``copy_orders``). After a change, ``apply_holds`` must follow."""
         self._holds_timer: Timer | None = None
         self._waiting = WaitingCopies()
+        self._waiting_timer: Timer | None = None
         self._at_end: dict[TabletId, list[Callable[[bool], None]]] = {}
         environment.manager.cancel_copy = self.cancel
 
@@ -64,8 +71,8 @@ class TabletCopies:
 
     @property
     def waiting(self) -> Mapping[TabletId, WaitingCopy]:
-        """The copies that wait for a slot, or for the end of a pause."""
-        return self._waiting.now(self._env.node.turns.now_us())
+        """The copies of new replicas that wait for a slot, or for the end of a pause."""
+        return self._waiting.new_replicas(self._env.node.turns.now_us())
 
     def last_refusal(self, tablet_id: TabletId) -> str:
         """Return why the last copy of a tablet did not begin; empty if it began, or if that is not known any more."""
@@ -75,6 +82,10 @@ class TabletCopies:
         """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress.
 
         The guards that need no file are applied at once, so requests beyond the slots cost little (T5)."""
+        self._begin(asked, self._env.node.turns.now_us())
+
+    def _begin(self, asked: StartCopy, asked_us: int) -> CopyRefusal | None:
+        """Begin a copy for which a leader asked at ``asked_us``. Return why it is refused, if it is."""
         tablet, env = asked.tablet_id, self._env
         copying, now_us = tablet in self._running, env.node.turns.now_us()
         if copying and _needs_no_copy(asked, self._running[tablet]):
@@ -87,9 +98,9 @@ class TabletCopies:
             if slot:
                 env.transport.release(tablet)
             if not copying:
-                self._note_waiting(asked, refused)
+                self._note_waiting(asked, asked_us, refused)
                 self._refused(asked, str(refused))
-            return
+            return refused
         self._waiting.forget(tablet)
         self._copied.release(tablet)
         kind = RowsCopy if asked.rows_only else TabletCopy
@@ -99,8 +110,28 @@ class TabletCopies:
             del self._running[tablet]
             env.transport.release(tablet)
             self._ended(asked, copy, error)
+            if isinstance(copy, TabletCopy) and copy.sources_busy:
+                due_us = env.node.turns.now_us() + BUSY_SOURCE_US
+                self._waiting.note(WaitingCopy(asked, asked_us, due_us=due_us))
+            self._begin_waiting()
 
         env.manager.run(tablet, COPIED, copy.steps(), ended, pool=env.node.copies)
+        return None
+
+    def _begin_waiting(self) -> None:
+        """Begin copies that wait, as long as there are slots."""
+        now_us = self._env.node.turns.now_us()
+        for one in self._waiting.due(now_us):
+            tablet = one.asked.tablet_id
+            if self._waiting.get(tablet) is not one or self.holds.is_paused(tablet, now_us):
+                continue
+            refused = self._begin(one.asked, one.asked_us)
+            if refused is not None and refused.code is CopyRefusalCode.THROTTLED:
+                break
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
+        due_us = self._waiting.next_due_us(now_us)
+        self._waiting_timer = None if due_us is None else self._env.node.turns.call_at(due_us, self._begin_waiting)
 
     def forget(self, tablet_id: TabletId) -> None:
         """Note that a tablet was deleted for good: nothing of it is missing, and no copy of it waits."""
@@ -131,6 +162,7 @@ class TabletCopies:
             self._holds_timer.cancel()
         end_us = self.holds.next_end_us(now_us)
         self._holds_timer = None if end_us is None else turns.call_at(end_us, self.apply_holds)
+        self._begin_waiting()
 
     def drop_waiting(self, tablet_id: TabletId, done: Callable[[bool], None]) -> None:
         """Remove what an earlier copy of a tablet has left, whose next copy waits. ``done`` as for ``at_end``."""
@@ -142,9 +174,12 @@ class TabletCopies:
         """Cancel a copy because a leader says that it is not needed. A message that is out of date has no effect."""
         tablet, why = cancelled.tablet_id, cancelled.why[:WHY_CHARACTERS_MAX]
         if (copy := self._running.get(tablet)) is None:
+            waiting = self._waiting.get(tablet)
+            if waiting is not None and _is_removed(cancelled, waiting.asked):
+                self._waiting.forget(tablet)
             return
         if cancelled.removed_by is not None:
-            if cancelled.term >= copy.asked.term and cancelled.removed_by > copy.asked.config:
+            if _is_removed(cancelled, copy.asked):
                 self.cancel(tablet, why)
             return
         replica = self._env.node.replicas.get(tablet)
@@ -153,6 +188,9 @@ class TabletCopies:
 
     def stop(self) -> None:
         """Cancel all copies, because the node stops. What has arrived stays in the stages."""
+        self._waiting.clear()
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
         for tablet_id in self._running:
             self.cancel(tablet_id, "the node stops")
         self._copied.stop()
@@ -211,11 +249,11 @@ class TabletCopies:
         for call in self._at_end.pop(tablet, ()):
             call(committed)
 
-    def _note_waiting(self, asked: StartCopy, refused: CopyRefusal) -> None:
+    def _note_waiting(self, asked: StartCopy, asked_us: int, refused: CopyRefusal) -> None:
         """Note that a copy waits for its turn. One that another operation delays for a moment waits on."""
         if refused.code in (CopyRefusalCode.THROTTLED, CopyRefusalCode.PAUSED):
             paused = refused.code is CopyRefusalCode.PAUSED
-            self._waiting.note(asked, self._env.node.turns.now_us(), paused=paused)
+            self._waiting.note(WaitingCopy(asked, asked_us, paused=paused))
         elif refused.code is not CopyRefusalCode.BUSY:
             self._waiting.forget(asked.tablet_id)
 
@@ -239,3 +277,8 @@ def _needs_no_copy(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:
     if not isinstance(running, TabletCopy) or not running.replaces_nothing:
         return False
     return asked.config > running.asked.config and asked.pre_witness and not running.asked.pre_witness
+
+
+def _is_removed(cancelled: CancelCopy, asked: StartCopy) -> bool:
+    """Whether a leader says that this node is no member any more since a config after the one of a request."""
+    return cancelled.removed_by is not None and cancelled.term >= asked.term and cancelled.removed_by > asked.config

@@ -27,7 +27,7 @@ from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.spi.copy_plan import CopyPlan, CopySnapshot, Fences
-from stelae.spi.errors import Corrupt, Full, StelaeError
+from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError
 from stelae.spi.ids import OpId
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class TabletCopy:
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the last work that was not done was not done.
         self.admitted = False  #: Whether the guards have let it begin. Nothing on this node has changed yet.
+        self.sources_busy = False  #: Whether it has not begun, because a source had no slot.
         self.missing = False  #: Whether it was refused because a voter has no replica on this node.
         self.source = ChosenSource(environment, asked)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
@@ -127,7 +128,7 @@ class TabletCopy:
 
     def _open(self) -> Steps[CopyStepOutcome]:
         """Ask a source for its snapshot."""
-        source = yield from self.source.next()
+        source = yield from self.source.next(at_once=self.sources_busy)
         if source is None:
             self.reason, self.sequence.rounds = ALL_DAMAGED, 0
             return CopyStepOutcome.REFUSED
@@ -135,7 +136,9 @@ class TabletCopy:
             yield from self.source.begin(source)
         except StelaeError as error:
             self.reason = f"{source.node_id} does not serve the copy: {error}"
+            self.sources_busy |= isinstance(error, Overloaded) and not self.sequence.marked
             return CopyStepOutcome.REFUSED
+        self.sources_busy = False
         return CopyStepOutcome.DONE
 
     def _fence(self) -> Steps[CopyStepOutcome]:

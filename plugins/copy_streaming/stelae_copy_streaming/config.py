@@ -13,7 +13,12 @@ class StreamingConfig:
     """Settings of both sides. They hold for every copy of the node, also for those that a leader starts."""
 
     source_slots: int = setting(
-        4, unit="count", low=1, high=1024, reason="copies that this node serves at a time; each holds disk space"
+        8,
+        unit="count",
+        low=1,
+        high=1024,
+        reason="copies that this node serves at a time; each holds disk space; more than those to a node, because each "
+        "is held until the copied replica has caught up",
     )
     target_slots: int = setting(
         4, unit="count", low=1, high=64, reason="copies to this node at a time; each has a thread"

@@ -1,4 +1,4 @@
-"""Orders of operators about copies: pause, resume and cancel; and the copies that wait."""
+"""Orders of operators about copies: pause, resume and cancel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from stelae.host.start_copy import CancelCopy
 from stelae.host.superblock import DataState
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_orders import CopyOrders, OrderResult
-from stelae.lifecycle.waiting_copies import SILENT_US_MAX, WAITING_MAX, WaitingCopies
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import MemberType
@@ -102,7 +101,8 @@ def test_a_node_whose_copies_are_paused_begins_none_and_keeps_its_source_free() 
     with pytest.raises(CallerError, match="resume all of them with --all"):
         orders.resume(TABLET)
     assert orders.resume(None) == OrderResult(changed=(TABLET,))
-    assert node.ask_until_end(**NEW).committed and TABLET not in node.copies.waiting
+    assert TABLET not in node.copies.waiting, "it has begun, although its leader has not asked again"
+    check_complete(node, ADOPTED)
 
 
 def test_a_cancelled_copy_is_a_tombstone_again_has_no_stage_and_is_refused_for_a_while() -> None:
@@ -215,30 +215,6 @@ def test_orders_for_a_tablet_that_is_not_copied_are_refused() -> None:
     assert scene.results == [OrderResult(changed=())]
 
 
-# -- copies that wait ------------------------------------------------------------------------------
-
-
-def test_a_new_member_without_a_slot_waits_and_one_with_a_vote_is_only_refused() -> None:
-    node = CopyNode(never_disk(), network())
-    node.network.slots = 0
-    assert node.refusal(**NEW) == CopyRefusalCode.THROTTLED
-    assert list(node.copies.waiting) == [TABLET] and not node.copies.waiting[TABLET].paused
-    node.copies.forget(TABLET)
-    assert node.refusal() == CopyRefusalCode.THROTTLED
-    assert list(node.copies.waiting) == [], "it may have lost its replica"
-
-
-def test_a_copy_waits_as_long_as_its_leader_asks_for_it() -> None:
-    node = CopyNode(never_disk(), network())
-    node.network.slots = 0
-    for _ in range(3):
-        node.refusal(**NEW)
-        node.pass_us(SILENT_US_MAX)
-        assert list(node.copies.waiting) == [TABLET]
-    node.pass_us(1)
-    assert list(node.copies.waiting) == []
-
-
 def test_a_waiting_copy_that_is_cancelled_waits_no_more_and_what_an_earlier_one_left_is_removed() -> None:
     scene = Scene(lambda _scene: None, never_disk())
     node = scene.node
@@ -255,15 +231,3 @@ def test_a_waiting_copy_that_is_cancelled_waits_no_more_and_what_an_earlier_one_
 def _lost(node: CopyNode) -> None:
     if len(node.network.fetched) > 2:
         node.copies.cancel(TABLET, "the node stops")
-
-
-def test_the_number_of_waiting_copies_is_bounded() -> None:
-    waiting = WaitingCopies()
-    for number in range(WAITING_MAX + 5):
-        waiting.note(_asked(f"t{number}"), 0, paused=False)
-    assert len(waiting.now(0)) == WAITING_MAX
-    assert waiting.now(SILENT_US_MAX + 1) == {}
-
-
-def _asked(tablet: str) -> Any:
-    return msgspec.structs.replace(ASKED, tablet_id=TabletId(tablet), **NEW)
