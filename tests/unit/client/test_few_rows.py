@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from stelae.client.failures import FailureTally
 from stelae.client.few_rows import RowConverters
+from stelae.client.row_input import RowInput
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain_partitioning import partition_schema_from_plain
@@ -21,6 +22,7 @@ from stelae.rows.operations import ROW_FORM_ROWS_MAX
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId
+from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
 
@@ -160,3 +162,22 @@ def test_plain_values_of_every_type_need_no_arrow(kind: str, value: Any, plain: 
 )
 def test_what_needs_a_conversion_or_an_explanation_goes_through_arrow(kind: OpKind, rows: Any) -> None:
     assert RowConverters(schema_of("int8", ("string", False))).convert(kind, rows) is None
+
+
+@pytest.mark.parametrize("count", [1, ROW_FORM_ROWS_MAX - 1])
+@pytest.mark.parametrize("partitioning", PARTITIONINGS)
+def test_few_plain_rows_are_sent_without_arrow(
+    count: int, partitioning: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single row costs some 40 us in the client, and several hundred over Arrow: nothing may bring it there."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("few plain rows went over Arrow")
+
+    writer = writer_of(schema_of("int64", ("string", True), ("double", False)), partitioning)
+    monkeypatch.setattr(RowInput, "batches", refuse)
+    monkeypatch.setattr(RowBatch, "from_equal_rows", refuse)
+    rows = [{"key": number, "second": 1, "c0": None if number % 2 else "text", "c1": 0.5} for number in range(count)]
+    sent, failures, total = planned(writer, OpKind.INSERT, rows)
+    assert total == count and not failures
+    assert sorted(place for *_, places in sent for place in places) == list(range(count))
