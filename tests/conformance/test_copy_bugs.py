@@ -20,6 +20,7 @@ from stelae_copy_streaming.fetch_planner import FetchPlanner, Finish
 from stelae_copy_streaming.fetch_source import FetchSource
 from stelae_copy_streaming.fetched_item import FetchedItem
 from stelae_copy_streaming.sessions import OpenSession, SessionTable
+from stelae_copy_streaming.shared_limit import SharedLimit
 from stelae_copy_streaming.source import StreamingSource
 from stelae_copy_streaming.target import StreamingTarget
 from stelae_copy_streaming.token_bucket import TokenBucket
@@ -188,8 +189,8 @@ def never_gives_up(self: FetchSource, error: Any, now_us: int) -> None:
     self.not_before_us = now_us + 100_000
 
 
-def bypasses_the_caller(self: CopyRun, size_bytes: int, now_us: int) -> int:
-    return self._take(size_bytes, now_us)
+def bypasses_the_caller(self: CopyRun, size_bytes: int) -> int:
+    return self._take(size_bytes)
 
 
 def knows_no_fence(self: Fences, snapshot: CopySnapshot) -> None:
@@ -256,17 +257,17 @@ def counts_no_chunk_that_waits(self: FetchPlanner) -> int:
 
 
 def has_a_limit_for_each_copy(self: StreamingTarget, *args: Any, **named: Any) -> Any:
-    self._bucket = TokenBucket(self._bucket.bytes_per_s, self._clock.monotonic_us())
+    self._limit = SharedLimit(self._limit.configured, 0, self._clock)
     return _run(self, *args, **named)
 
 
 def has_a_limit_for_each_session(self: StreamingSource, session: OpenSession, *request: Any) -> Any:
-    made = TokenBucket(self._bucket.bytes_per_s, self._clock.monotonic_us())
-    self._bucket = BUCKETS.setdefault((id(self), session.id), made)
+    made = SharedLimit(self._limit.configured, 0, self._clock)
+    self._limit = LIMITS.setdefault((id(self), session.id), made)
     return _chunk(self, session, *request)
 
 
-BUCKETS: dict[Any, TokenBucket] = {}
+LIMITS: dict[Any, SharedLimit] = {}
 
 
 def forgets_the_failure_of_an_ended_take(self: SessionTable, key: Any) -> None:

@@ -180,6 +180,11 @@ class CopySource(ABC):
         Raises ``Unsupported`` if the transport cannot do that."""
         raise Unsupported(f"copies from this node cannot be limited to {bytes_per_s} bytes per second: {_FIXED}")
 
+    def beside_clients(self, busy: bool) -> None:  # noqa: B027 - a transport without a limit does nothing.
+        """Note whether clients read or write much on this node now, so that copies should leave them room.
+
+        Called on the event loop, when that changes. Must not block."""
+
 
 class CopySink(Protocol):
     """Where a target stores what it fetches: the stage of one tablet. Only the thread of ``run`` uses it.
@@ -277,6 +282,11 @@ class CopyTarget(ABC):
 
         Raises ``Unsupported`` if the transport cannot do that."""
         raise Unsupported(f"copies to this node cannot be limited to {bytes_per_s} bytes per second: {_FIXED}")
+
+    def beside_clients(self, busy: bool) -> None:  # noqa: B027 - a transport without a limit does nothing.
+        """Note whether clients read or write much on this node now, so that copies should leave them room.
+
+        Called on the event loop, when that changes. Must not block."""
 
 
 class CopyTransport(Engine):

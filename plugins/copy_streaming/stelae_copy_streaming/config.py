@@ -38,3 +38,11 @@ class StreamingConfig:
     serve_bytes_per_s_max: int = setting(
         0, unit="bytes/s", low=0, high=1 << 40, reason="for all copies from this node together; 0: no limit"
     )
+    busy_bytes_per_s_max: int = setting(
+        64 << 20,
+        unit="bytes/s",
+        low=0,
+        high=1 << 40,
+        reason="the limit of each side that has no other one, while clients read or write much on the node: copies may "
+        "take longer, clients wait; 0: no limit",
+    )

@@ -43,7 +43,7 @@ class CopyRun:
         sink: CopySink,
         network: CopyNetwork,
         control: CopyControl,
-        take: Callable[[int, int], int],
+        take: Callable[[int], int],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -136,18 +136,18 @@ class CopyRun:
             now_us = self._clock.monotonic_us()
             if (request := planner.next_request(now_us)) is None:
                 return planner.next_deadline(now_us)
-            if request.size_bytes and (wait_us := self._wait_us(request.size_bytes, now_us)):
+            if request.size_bytes and (wait_us := self._wait_us(request.size_bytes)):
                 return min(now_us + wait_us, planner.next_deadline(now_us))
             self._network.ask(planner.sent(request), self._plan.offer.source, request.body)
 
-    def _wait_us(self, size_bytes: int, now_us: int) -> int:
+    def _wait_us(self, size_bytes: int) -> int:
         """Admit the next chunk and return 0, or return the time to wait.
 
         If the caller's limit has admitted it and the node's has not, the caller's is not asked again."""
         if not self._admitted and (wait_us := self._control.admit(size_bytes)):
             return wait_us
         self._admitted = True
-        if wait_us := self._take(size_bytes, now_us):
+        if wait_us := self._take(size_bytes):
             return wait_us
         self._admitted = False
         return 0

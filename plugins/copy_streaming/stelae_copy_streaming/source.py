@@ -27,7 +27,7 @@ from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.services import Clock, Metrics
 from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.sessions import OpenSession, SessionTable
-from stelae_copy_streaming.token_bucket import TokenBucket
+from stelae_copy_streaming.shared_limit import SharedLimit
 
 _READ_BYTES = 1 << 20
 
@@ -41,7 +41,7 @@ class StreamingSource(CopySource):
         self._metrics = metrics
         self._lock = Lock()
         self._table = SessionTable(config.source_slots, config.session_ttl_ms * 1000, incarnation)
-        self._bucket = TokenBucket(config.serve_bytes_per_s_max, clock.monotonic_us())
+        self._limit = SharedLimit(config.serve_bytes_per_s_max, config.busy_bytes_per_s_max, clock)
 
     def begin(self, key: SessionKey, take: Callable[[], CopyContent]) -> CopySession:
         with self._lock:
@@ -92,11 +92,13 @@ class StreamingSource(CopySource):
             ]
 
     def bytes_per_s_max(self) -> int | None:
-        return self._bucket.bytes_per_s
+        return self._limit.configured
 
     def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
-        with self._lock:
-            self._bucket.change(bytes_per_s, self._clock.monotonic_us())
+        self._limit.configure(bytes_per_s)
+
+    def beside_clients(self, busy: bool) -> None:
+        self._limit.set_busy(busy)
 
     def _taken(self, key: SessionKey, take: Callable[[], CopyContent]) -> OpenSession:
         try:
@@ -130,9 +132,7 @@ class StreamingSource(CopySource):
         if not 0 <= offset < size_bytes or not 0 < request.bytes_max <= CHUNK_BYTES_MAX:
             raise CallerError(f"bytes {offset} + {request.bytes_max} of {request.item}, which has {size_bytes} bytes")
         wanted = min(request.bytes_max, size_bytes - offset)
-        with self._lock:
-            wait_us = self._bucket.take(wanted, self._clock.monotonic_us())
-        if wait_us:
+        if self._limit.take(wanted):
             raise Overloaded("the limit of bytes per second of copies from this node is reached; ask again")
         data = self._read(session, request.item, offset, wanted)
         self._metrics.count("copy_bytes_sent", len(data))

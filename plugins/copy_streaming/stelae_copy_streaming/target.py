@@ -12,7 +12,7 @@ from stelae.spi.ids import TabletId
 from stelae.spi.services import Clock, Metrics
 from stelae_copy_streaming.config import StreamingConfig
 from stelae_copy_streaming.copy_run import CopyRun
-from stelae_copy_streaming.token_bucket import TokenBucket
+from stelae_copy_streaming.shared_limit import SharedLimit
 
 
 class StreamingTarget(CopyTarget):
@@ -24,7 +24,7 @@ class StreamingTarget(CopyTarget):
         self._metrics = metrics
         self._lock = Lock()
         self._slots: set[TabletId] = set()
-        self._bucket = TokenBucket(config.fetch_bytes_per_s_max, clock.monotonic_us())
+        self._limit = SharedLimit(config.fetch_bytes_per_s_max, config.busy_bytes_per_s_max, clock)
 
     def reserve(self, tablet_id: TabletId) -> None:
         with self._lock:
@@ -42,18 +42,16 @@ class StreamingTarget(CopyTarget):
     def run(
         self, plan: CopyPlan, *, have: Mapping[str, str], sink: CopySink, network: CopyNetwork, control: CopyControl
     ) -> CopyOutcome:
-        run = CopyRun(self._config, self._clock, plan, sink, network, control, self._take)
+        run = CopyRun(self._config, self._clock, plan, sink, network, control, self._limit.take)
         outcome = run.outcome(have)
         self._metrics.count("copy_bytes_fetched", run.bytes_fetched)
         return outcome
 
     def bytes_per_s_max(self) -> int | None:
-        return self._bucket.bytes_per_s
+        return self._limit.configured
 
     def set_bytes_per_s_max(self, bytes_per_s: int) -> None:
-        with self._lock:
-            self._bucket.change(bytes_per_s, self._clock.monotonic_us())
+        self._limit.configure(bytes_per_s)
 
-    def _take(self, size_bytes: int, now_us: int) -> int:
-        with self._lock:
-            return self._bucket.take(size_bytes, now_us)
+    def beside_clients(self, busy: bool) -> None:
+        self._limit.set_busy(busy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stelae.host.node import Node
+from stelae.server.tserver.busy_clients import BusyClients
 from stelae.server.tserver.copy_operations import CopyOperations
 from stelae.server.tserver.copy_service import CopyService
 from stelae.server.tserver.heartbeats import HeartbeatSender
@@ -15,6 +16,7 @@ from stelae.server.tserver.recovery_service import RecoveryService
 from stelae.server.tserver.replica_lifecycle import ReplicaLifecycle
 from stelae.server.tserver.schema_changes import SchemaService
 from stelae.server.tserver.tablet_service import TabletService
+from stelae.spi.copy import CopySource, CopyTarget
 from stelae.spi.hooks import Service
 
 
@@ -25,6 +27,11 @@ class TabletServer:
         load = LoadMeter()  # The tablet service counts operations, and heartbeats report the rate.
         lifecycle = ReplicaLifecycle(node)
         served = CopyService(node)
+        copies = lifecycle.copies
+
+        def sides() -> list[CopySource | CopyTarget]:
+            return [side for side in (served.source, copies.transport) if side is not None]
+
         self._services: list[Service] = [
             TabletService(node, load),
             SchemaService(node),
@@ -33,10 +40,11 @@ class TabletServer:
             MemberService(node),
             RecoveryService(node),
             served,
-            CopyOperations(node, lifecycle.copies, served),
+            CopyOperations(node, copies, served),
+            BusyClients(node.turns, load, sides),
             Maintenance(node),
             MemoryLimit(node),
-            HeartbeatSender(node, load, lifecycle.copies),
+            HeartbeatSender(node, load, copies),
         ]
 
     def start(self) -> None:

@@ -63,6 +63,18 @@ class ControlChecks:
         seconds = (world.clock.now_us - began_us) / 1e6
         assert seconds >= 48 * CHUNK_BYTES / 100_000 * 0.9 - 0.2, "faster than the limit"
 
+    def test_a_copy_beside_clients_completes_and_a_limit_that_was_set_is_as_before(self, harness: CopyHarness) -> None:
+        world, items = harness.world(fetch_bytes_per_s_max=2_000_000), three_items()
+        source, offer = harness.offer(world, MemoryContent(items), serve_bytes_per_s_max=1_000_000)
+        before = [side.bytes_per_s_max() for side in (source, world.target)]
+        for busy in (True, False, True):
+            source.beside_clients(busy)
+            world.target.beside_clients(busy)
+        sink = MemorySink(offer.snapshot.items)
+        assert isinstance(world.run(world.plan(offer), sink), Complete)
+        assert sink.durable == items
+        assert [side.bytes_per_s_max() for side in (source, world.target)] == before
+
     def test_the_caller_admits_every_byte_that_is_fetched(self, harness: CopyHarness) -> None:
         world = harness.world()
         _, offer = harness.offer(world, MemoryContent(three_items()))
