@@ -11,15 +11,22 @@ import pytest
 
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_messages import ASK_COPY, AskSource
-from stelae.server.tserver.copy_sources import BEGIN_DEADLINE_MS, CONNECT_US_MAX, MessengerSources
+from stelae.server.tserver.copy_sources import (
+    BEGIN_AGAIN_US,
+    BEGIN_DEADLINE_MS,
+    BEGIN_MS_MAX,
+    CONNECT_US_MAX,
+    MessengerSources,
+)
 from stelae.spi.copy import KeepAlive
 from stelae.spi.copy_plan import CopyOffer, CopySessionEnded, CopySnapshot
+from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.wal import SnapshotUnit
 from stelae.wire.call_retries import Response
 
-BEGIN_US = CONNECT_US_MAX + BEGIN_DEADLINE_MS * 1000
+BEGIN_US = CONNECT_US_MAX + BEGIN_MS_MAX * 1000
 """How long the links to a source are kept for its offer."""
 
 TABLET, SOURCE = TabletId("t1"), NodeId("a" * 32)
@@ -28,6 +35,19 @@ SNAPSHOT: Any = SimpleNamespace(spec=CopySnapshot, committed_config=TabletConfig
 
 def offer(ttl_ms: int) -> CopyOffer:
     return CopyOffer(source=SOURCE, session="run-1", ttl_ms=ttl_ms, snapshot=SNAPSHOT)
+
+
+def _snapshot(items: int) -> CopySnapshot:
+    return CopySnapshot(
+        tablet_id=TABLET,
+        log=LogId(TABLET, 1),
+        base=OpId(0, 0),
+        last=OpId(1, 1),
+        term=1,
+        committed_config=TabletConfig(op_id=OpId(1, 1), members=()),
+        facts=b"",
+        items=tuple(SnapshotUnit(name=f"log/{n}", size_bytes=1, digest="d" * 64) for n in range(items)),
+    )
 
 
 class Messenger:
@@ -47,17 +67,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
     """100 000 items take 0.08 s to decode on the event loop, on which all tablets of the node wait."""
 
     async def story() -> None:
-        units = tuple(SnapshotUnit(name=f"log/{n}", size_bytes=1, digest="d" * 64) for n in range(items))
-        snapshot = CopySnapshot(
-            tablet_id=TABLET,
-            log=LogId(TABLET, 1),
-            base=OpId(0, 0),
-            last=OpId(1, 1),
-            term=1,
-            committed_config=TabletConfig(op_id=OpId(1, 1), members=()),
-            facts=b"",
-            items=units,
-        )
+        snapshot = _snapshot(items)
         sent = CopyOffer(source=SOURCE, session="run-1", ttl_ms=1, snapshot=snapshot)
         messenger: Any = Messenger()
         messenger.connected = lambda *_lane: object()
@@ -112,3 +122,62 @@ def test_a_keep_alive_is_answered_before_the_next_one_is_due(ttl_ms: int, deadli
         assert found == [ended]
 
     asyncio.run(story())
+
+
+LOST, TAKING = DeadlineExceeded("no answer"), Overloaded("the snapshot is still being taken; ask again")
+WHOLE_WAIT = 1 + BEGIN_MS_MAX // BEGIN_DEADLINE_MS
+
+
+@pytest.mark.parametrize(
+    ("answers", "ends", "pauses"),
+    [
+        ([LOST, LOST, "offer"], "offer", 0),
+        ([LOST, TAKING, TAKING, "offer"], "offer", 2),
+        ([TAKING], TAKING, 0),
+        ([LOST] * WHOLE_WAIT, LOST, 0),
+        ([LOST, CopySessionEnded("gone")], CopySessionEnded, 0),
+    ],
+)
+def test_a_session_is_asked_for_again_if_a_message_was_lost(answers: list[Any], ends: Any, pauses: int) -> None:
+    """A copy whose answer was lost held its slot for five minutes, and its leader could not begin another one."""
+    asked: list[int] = []
+    found: list[Any] = []
+
+    async def story() -> None:
+        now, timers, snapshot = [0], list[int](), _snapshot(1)
+        sent = CopyOffer(source=SOURCE, session="run-1", ttl_ms=1, snapshot=snapshot)
+
+        def call(*_call: Any, deadline_ms: int, **_more: Any) -> asyncio.Future[Any]:
+            answer: Any = answers[len(asked)]
+            asked.append(deadline_ms)
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if isinstance(answer, StelaeError):
+                now[0] += deadline_ms * 1000 if answer is LOST else 0
+                future.set_exception(answer)
+            else:
+                fields: Any = None
+                future.set_result(Response(sender=SOURCE, body=[encode(sent)], fields=fields))
+            return future
+
+        def call_at(when_us: int, ask: Any) -> None:
+            timers.append(when_us - now[0])
+            ask()
+
+        node: Any = SimpleNamespace(
+            messenger=SimpleNamespace(connected=lambda *_lane: object(), call=call),
+            peers=SimpleNamespace(members=MagicMock()),
+            config=SimpleNamespace(
+                wire=SimpleNamespace(deadline_ms_max=600_000),
+                store=SimpleNamespace(name="memory", engine=SimpleNamespace(capabilities=frozenset())),
+            ),
+            turns=SimpleNamespace(now_us=lambda: now[0], call_at=call_at),
+        )
+        MessengerSources(node).begin(Member(node_id=SOURCE, address="a:1"), TABLET, found.append)
+        for _ in range(3 * len(answers)):
+            await asyncio.sleep(0)
+        assert timers == [BEGIN_AGAIN_US] * pauses
+        assert found == [sent] if ends == "offer" else found[0] is ends or isinstance(found[0], ends)
+
+    asyncio.run(story())
+    assert len(found) == 1
+    assert asked == [BEGIN_DEADLINE_MS] * len(answers)

@@ -17,14 +17,21 @@ from stelae.protocol.member_messages import CONFIG, ConfigRequest, ConfigView
 from stelae.server.tserver.loop_calls import Answers, LoopCalls, ThreadCalls
 from stelae.spi.copy import CopyNetwork, KeepAlive, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import CopyOffer
-from stelae.spi.errors import CallerError, PeerError, StelaeError, Unavailable
+from stelae.spi.errors import CallerError, DeadlineExceeded, Overloaded, PeerError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import Member
 from stelae.wire.messenger import Response
 from stelae.wire.settings import Lane
 
-BEGIN_DEADLINE_MS = 300_000
-"""A source reads its replica once to describe the snapshot."""
+BEGIN_MS_MAX = 300_000
+"""How long a source may take to describe its snapshot, in milliseconds. It reads its replica once."""
+
+BEGIN_DEADLINE_MS = 15_000
+"""The deadline of one request for a session. It may be lost, and so may its answer. Then it is repeated: a source
+returns the session that is open already."""
+
+BEGIN_AGAIN_US = 1_000_000
+"""The pause before a request is repeated whose source is still taking the snapshot for an earlier one."""
 
 ASK_DEADLINE_MS = 30_000
 DECODED_BYTES_MAX = 64 << 10
@@ -60,14 +67,23 @@ class MessengerSources:
         of the source."""
         node = self._node
         until_us = node.turns.now_us() + CONNECT_US_MAX
+        last_us = until_us + BEGIN_MS_MAX * 1000
         address = "" if node.messenger.connected(source.node_id, Lane.BULK) is not None else source.address
         try:
             # It may be a leader that is not in a config here yet, and that leads no more before the copy ends.
-            node.peers.members.reach(source.node_id, address, until_us + BEGIN_DEADLINE_MS * 1000)
+            node.peers.members.reach(source.node_id, address, last_us)
         except StelaeError as error:
             done(error)
             return
-        self._when_connected(source.node_id, until_us, lambda: self._ask(source, tablet_id, done, as_export=as_export))
+        store = node.config.store
+        begin = BeginCopy(
+            tablet_id=tablet_id,
+            store_engine=store.name,
+            durable_store="durable_flush" in store.engine.capabilities,
+            as_export=as_export,
+        )
+        ask = partial(self._ask, source.node_id, begin, last_us, done)
+        self._when_connected(source.node_id, until_us, ask)
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
         """Restart the time to live of a session, and keep the links to its source as long.
@@ -127,34 +143,44 @@ class MessengerSources:
         turns.call_at(turns.now_us() + CONNECT_LOOK_US, lambda: self._when_connected(source, until_us, go_on))
 
     def _ask(
-        self, source: Member, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None], *, as_export: bool
+        self,
+        source: NodeId,
+        begin: BeginCopy,
+        until_us: int,
+        done: Callable[[CopyOffer | Exception], None],
+        *,
+        again: bool = False,
     ) -> None:
-        store = self._node.config.store
-        begin = BeginCopy(
-            tablet_id=tablet_id,
-            store_engine=store.name,
-            durable_store="durable_flush" in store.engine.capabilities,
-            as_export=as_export,
-        )
+        """Ask for a session, again and again while no answer comes. ``again``: an earlier request had no answer."""
+        turns = self._node.turns
         deadline_ms = _bounded(self._node, BEGIN_DEADLINE_MS)
-        call = self._node.messenger.call(
-            source.node_id, BEGIN_COPY, [encode(begin)], deadline_ms=deadline_ms, lane=Lane.BULK
-        )
+        call = self._node.messenger.call(source, BEGIN_COPY, [encode(begin)], deadline_ms=deadline_ms, lane=Lane.BULK)
 
         def answered(call: asyncio.Future[Response]) -> None:
-            found = _result_of(call)
-            if not isinstance(found, Response):
-                done(found)
-            elif sum(memoryview(frame).nbytes for frame in found.body) > DECODED_BYTES_MAX:
-                # The copy that asks has a thread of this pool, which waits for the answer.
-                self._node.copies.run(f"tablet/{tablet_id}", partial(_checked, found, source.node_id), done)
+            found, now_us = _result_of(call), turns.now_us()
+            if isinstance(found, Response):
+                self._begun(found, begin.tablet_id, done)
+            elif isinstance(found, DeadlineExceeded) and now_us < until_us:
+                self._ask(source, begin, until_us, done, again=True)
+            elif isinstance(found, Overloaded) and again and now_us < until_us:
+                ask_again = partial(self._ask, source, begin, until_us, done, again=True)
+                turns.call_at(now_us + BEGIN_AGAIN_US, ask_again)
             else:
-                try:
-                    done(_checked(found, source.node_id))
-                except StelaeError as error:
-                    done(error)
+                done(found)
 
         call.add_done_callback(answered)
+
+    def _begun(self, found: Response, tablet_id: TabletId, done: Callable[[CopyOffer | Exception], None]) -> None:
+        if sum(memoryview(frame).nbytes for frame in found.body) > DECODED_BYTES_MAX:
+            # The copy that asks has a thread of this pool, which waits for the answer.
+            self._node.copies.run(f"tablet/{tablet_id}", partial(_checked, found, found.sender), done)
+            return
+        try:
+            offer = _checked(found, found.sender)
+        except StelaeError as error:
+            done(error)
+        else:
+            done(offer)
 
 
 class MessengerNetwork:
