@@ -7,8 +7,20 @@ from collections.abc import Sequence
 from stelae.spi.members import VOTING, MemberType
 
 
-def losses_survived(voters: int, down: int = 0) -> int:
-    """Return how many more voters may fail until the tablet has no majority; negative if it has none now."""
+def losses_survived(voters: int, *, down: int, with_rows: int) -> int:
+    """Return how many more voters may fail, whichever they are, until the tablet serves no requests.
+
+    It needs a majority, and a voter that has the rows. Negative: it lacks one of them now.
+
+    Args:
+        voters: the voters of the config, witnesses among them.
+        down: how many of them do not run.
+        with_rows: how many of those that run have the rows.
+    """
+    return min(_majority_survives(voters, down), with_rows - 1)
+
+
+def _majority_survives(voters: int, down: int) -> int:
     return voters - down - (voters // 2 + 1)
 
 
@@ -23,7 +35,7 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
     if not voters:
         return "no majority: there is no voter"
     with_rows = sum(one is MemberType.VOTER for one in types)
-    more = losses_survived(voters, down)
+    more = _majority_survives(voters, down)
     if more >= 0:
         # A tablet without a replica that has rows serves no requests, even with a majority.
         more = min(more, max(with_rows - down - 1, 0))
@@ -31,7 +43,7 @@ def tolerance_text(types: Sequence[MemberType], down: int = 0) -> str:
     if more < 0:
         return f"no majority: {majority} must run, but {down} {'is' if down == 1 else 'are'} down"
     if more == 0:
-        if with_rows < voters and losses_survived(voters, down) > 0:
+        if with_rows < voters and _majority_survives(voters, down) > 0:
             have = "has" if with_rows == 1 else "have"
             return f"survives the loss of no VOTER: {with_rows} of {_counted(voters, 'voter')} {have} the rows"
         return f"survives the loss of no voter: the {majority} that run are all needed" if down else _none(voters)

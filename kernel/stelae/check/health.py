@@ -69,6 +69,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[NodeId, ...] = ()  #: The members of this config.
     learners: tuple[NodeId, ...] = ()  #: Those of them that have no vote.
     votes: bool = True  #: Whether it has a vote in the newest config that a replica knows.
+    log_only: bool = False  #: It is a witness in that config: it votes, and has no rows yet.
     change_pending: bool = False  #: Whether this config is not committed yet.
     size_bytes: int | None = None
     unheard: tuple[NodeId, ...] = ()  #: On a leader: members that it has not heard from for too long.
@@ -102,7 +103,7 @@ class TabletHealth(msgspec.Struct, frozen=True, kw_only=True):
     verdict: TabletVerdict
     why: str
     replicas: tuple[ReplicaHealth, ...]
-    #: How many more voters may fail until no majority is left; negative if there is none now.
+    #: How many more voters may fail until no majority is left, or no rows; negative if the tablet serves nothing now.
     losses_survived: int = 0
 
     @property
@@ -138,6 +139,12 @@ REMEDY = "the leader has it copied from another replica; if that does not begin,
 TOO_FEW = "the masters add the others on servers that have no replica of it; see: stelae policy explain"
 """What an operator can do about a tablet with fewer voters than its table has replicas."""
 
+CARETAKER = "a voter with the rows runs and has caught up; start those that do not run"
+"""When a witness that leads hands over."""
+
+NO_ROWS = "a witness has the log only, copies the rows, and then is a full voter; see: stelae copy list"
+"""What an operator should know about a tablet with witnesses."""
+
 SILENT = "does not answer"
 """The beginning of the problem of a node that did not answer; the cause follows."""
 
@@ -162,14 +169,21 @@ def tablet_health(
     if unfinished:
         verdict, why = TabletVerdict.UNFINISHED, unfinished
     voters = [replica for replica in replicas if replica.votes]
+    with_rows = [replica for replica in voters if not replica.log_only]
     if verdict is TabletVerdict.HEALTHY and len(voters) < wanted:
         verdict, why = TabletVerdict.UNDER_REPLICATED, f"{len(voters)} of {wanted} voters exist; {TOO_FEW}"
+    elif verdict is TabletVerdict.HEALTHY and len(with_rows) < wanted:
+        verdict, why = TabletVerdict.UNDER_REPLICATED, f"{len(with_rows)} of {wanted} voters have the rows; {NO_ROWS}"
     return TabletHealth(
         tablet_id=tablet_id,
         verdict=verdict,
         why=why,
         replicas=replicas,
-        losses_survived=losses_survived(len(voters), sum(replica.lost for replica in voters)),
+        losses_survived=losses_survived(
+            len(voters),
+            down=sum(replica.lost for replica in voters),
+            with_rows=sum(not replica.lost for replica in with_rows),
+        ),
     )
 
 
@@ -216,11 +230,15 @@ def _replica(node_id: NodeId, address: str, tablet_id: TabletId, facts: NodeFact
 def _with_votes(
     tablet_id: TabletId, replicas: Sequence[ReplicaHealth], nodes: Mapping[NodeId, NodeFacts]
 ) -> list[ReplicaHealth]:
-    """Mark the members that have no vote in the newest config that a replica knows."""
+    """Mark the members that have no vote, or no rows, in the newest config that a replica knows."""
     known = [facts.facts[tablet_id] for facts in nodes.values() if tablet_id in facts.facts]
     newest = max(known, key=lambda facts: facts.config, default=None)
-    learners = () if newest is None else newest.learners
-    return [msgspec.structs.replace(replica, votes=replica.node_id not in learners) for replica in replicas]
+    if newest is None:
+        return list(replicas)
+    return [
+        msgspec.structs.replace(r, votes=r.node_id not in newest.learners, log_only=r.node_id in newest.witnesses)
+        for r in replicas
+    ]
 
 
 def _with_copies(replicas: Sequence[ReplicaHealth]) -> tuple[ReplicaHealth, ...]:
@@ -285,6 +303,11 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
     strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
     if strange:
         return TabletVerdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
+    if leaders[0].log_only:
+        return (
+            TabletVerdict.UNAVAILABLE,
+            f"{leaders[0].address} leads without rows, and serves no requests until {CARETAKER}",
+        )
     if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
         return TabletVerdict.UNDER_REPLICATED, _missing(present, replicas)
     unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)

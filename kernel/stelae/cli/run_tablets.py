@@ -138,13 +138,19 @@ def _plain(
         "health": health.verdict.value,
         "why": health.why,
         "faults": tolerance_text(
-            [MemberType.VOTER if replica.votes else MemberType.NON_VOTER for replica in health.replicas],
+            [_type_that_counts(replica) for replica in health.replicas],
             down=sum(bool(replica.problem) for replica in health.replicas if replica.votes),
         ),
         "leader": next((address for node, address in place.members if node == place.leader), None),
         "size_bytes": max(sizes, default=None),
         "replicas": [_plain_replica(replica, found, lines.get(replica.node_id)) for replica in health.replicas],
     }
+
+
+def _type_that_counts(replica: ReplicaHealth) -> MemberType:
+    if not replica.votes:
+        return MemberType.NON_VOTER
+    return MemberType.WITNESS if replica.log_only else MemberType.VOTER
 
 
 def _plain_replica(replica: ReplicaHealth, found: ClusterState, line: ServerLine | None) -> dict[str, Any]:

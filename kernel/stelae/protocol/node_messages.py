@@ -42,6 +42,7 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     config: OpId  #: The op id of the newest config in its log.
     members: tuple[NodeId, ...]  #: The members of that config.
     learners: tuple[NodeId, ...] = ()  #: Those of the members that have no vote.
+    witnesses: tuple[NodeId, ...] = ()  #: Those that have a vote, and no rows yet.
     change_pending: bool = False  #: That config is not known to be committed.
     unhealthy: tuple[NodeId, ...] = ()  #: Leaders only: the members that have not answered for too long.
     #: Leaders only: the members that lack entries which were collected from the log.

@@ -11,11 +11,15 @@ V, W, N, P = MemberType.VOTER, MemberType.WITNESS, MemberType.NON_VOTER, MemberT
 
 
 @pytest.mark.parametrize(
-    ("voters", "down", "more"),
-    [(1, 0, 0), (2, 0, 0), (3, 0, 1), (3, 1, 0), (3, 2, -1), (4, 0, 1), (5, 0, 2), (5, 2, 0)],
+    ("voters", "down", "witnesses", "more"),
+    [
+        *[(1, 0, 0, 0), (2, 0, 0, 0), (3, 0, 0, 1), (3, 1, 0, 0), (3, 2, 0, -1), (4, 0, 0, 1), (5, 0, 0, 2)],
+        *[(5, 2, 0, 0), (3, 0, 1, 1), (3, 0, 2, 0), (5, 0, 3, 1), (5, 0, 4, 0), (3, 1, 2, -1)],
+    ],
 )
-def test_the_losses_that_are_left(voters: int, down: int, more: int) -> None:
-    assert losses_survived(voters, down) == more
+def test_the_losses_that_are_left(voters: int, down: int, witnesses: int, more: int) -> None:
+    """Those that do not run have the rows here, if any voter has."""
+    assert losses_survived(voters, down=down, with_rows=voters - witnesses - down) == more
 
 
 @pytest.mark.parametrize(

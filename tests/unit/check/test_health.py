@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stelae.check.health import REMEDY, NodeFacts, TabletHealth, TabletVerdict, tablet_health
+from stelae.check.health import CARETAKER, NO_ROWS, REMEDY, NodeFacts, TabletHealth, TabletVerdict, tablet_health
 from stelae.protocol.node_messages import NodeInfo, ReplicaFacts
 from stelae.protocol.tablet_messages import ReplicaReport
 from stelae.spi.ids import ClusterId, IncarnationId, NodeId, OpId, TabletId
@@ -176,7 +176,14 @@ def test_a_member_that_no_server_stands_for_does_not_run() -> None:
     assert found.verdict is TabletVerdict.UNAVAILABLE and {r.problem for r in found.replicas} == {"no such server"}
 
 
-def facts_with(node: NodeId, *, learners: tuple[NodeId, ...], problem: str = "", **fields: Any) -> NodeFacts:
+def facts_with(
+    node: NodeId,
+    *,
+    learners: tuple[NodeId, ...] = (),
+    witnesses: tuple[NodeId, ...] = (),
+    problem: str = "",
+    **fields: Any,
+) -> NodeFacts:
     replica = ReplicaFacts(
         tablet_id=T,
         table_id="x",
@@ -185,6 +192,7 @@ def facts_with(node: NodeId, *, learners: tuple[NodeId, ...], problem: str = "",
         config=OpId(3, 8),
         members=tuple(NODES),
         learners=learners,
+        witnesses=witnesses,
     )
     return NodeFacts(
         node_id=node, address="", problem=problem, reports={T: report(node, **fields)}, info=info_of(node, replica)
@@ -213,3 +221,41 @@ def test_a_voter_that_needs_a_copy_does_not_help_to_survive_a_loss() -> None:
     found = judged_with_bases(5, 5, {})
     assert found.replicas[1].needs_copy and not found.replicas[1].problem
     assert found.losses_survived == 0
+
+
+def with_witnesses(
+    *witnesses: NodeId, down: tuple[NodeId, ...] = (), leader: NodeId = A, wanted: int = 0
+) -> TabletHealth:
+    """The health of a tablet with three voters, of which these are witnesses, and these do not answer."""
+    nodes = {}
+    for node in NODES:
+        if node in down:
+            nodes[node] = NodeFacts(node_id=node, address="", problem="does not answer")
+        else:
+            role = "LEADER" if node == leader else "FOLLOWER"
+            nodes[node] = facts_with(node, witnesses=witnesses, role=role, leader=leader)
+    return tablet_health(T, MEMBERS, nodes, wanted=wanted)
+
+
+def test_a_tablet_does_not_survive_the_loss_of_its_only_voter_with_rows() -> None:
+    """It was told that it survives one loss: with two witnesses, the loss of one node would have lost every row."""
+    assert with_witnesses(B, C).losses_survived == 0
+    assert with_witnesses(B, C).verdict is TabletVerdict.HEALTHY
+    assert with_witnesses(C).losses_survived == 1
+    assert with_witnesses(C, down=(B,)).losses_survived == 0
+    assert with_witnesses(C, down=(C,)).losses_survived == 0
+    assert with_witnesses().losses_survived == 1
+
+
+def test_a_witness_is_none_of_the_voters_that_a_table_is_to_have() -> None:
+    found = with_witnesses(C, wanted=3)
+    assert found.verdict is TabletVerdict.UNDER_REPLICATED
+    assert found.why == f"2 of 3 voters have the rows; {NO_ROWS}"
+    assert [replica.log_only for replica in found.replicas] == [False, False, True]
+    assert with_witnesses(C, wanted=2).verdict is TabletVerdict.HEALTHY
+
+
+def test_a_witness_that_leads_serves_nothing() -> None:
+    found = with_witnesses(B, C, down=(A,), leader=B)
+    assert found.verdict is TabletVerdict.UNAVAILABLE and found.losses_survived == -1
+    assert found.why == f"b:1 leads without rows, and serves no requests until {CARETAKER}"

@@ -25,6 +25,7 @@ from stelae.protocol.node_messages import (
 from stelae.server.frames import only_frame
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.ids import NodeId
+from stelae.spi.members import MemberType
 from stelae.wire.requests import Request
 
 _SECTIONS = ("wire", "log", "clock", "workers", "maintenance")
@@ -112,6 +113,7 @@ class NodeInfoService:
             config=status.config.op_id,
             members=tuple(member.node_id for member in status.config.members),
             learners=status.config.learners(),
+            witnesses=tuple(m.node_id for m in status.config.members if m.member_type is MemberType.WITNESS),
             change_pending=status.config.op_id != status.committed_config.op_id,
             unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),
