@@ -260,3 +260,22 @@ def holds_still(operator: Operator) -> bool:
     for _ in range(20):
         next(turns)
     return bool(operator.copy()["bytes_done"] == before)
+
+
+def test_the_copy_of_a_new_member_that_is_removed_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    """It went on until all rows had arrived, with a slot and the log of its source."""
+    slowest = {**SLOW, "copy.streaming": {**SLOW["copy.streaming"], "fetch_bytes_per_s_max": 1_000}}
+    with serving(tmp_path / "cluster", slowest, nodes=4) as servers:
+        servers.load(lambda: len(servers.bases()) == 3 and min(servers.bases().values()) > 2)
+        address = servers.cluster.addresses[0]
+        with connect(address) as client:
+            replicas = client.replicas(servers.tablet_id, timeout_s=RUN_S)
+            members = {member.node_id for member in replicas.config(timeout_s=RUN_S).committed.members}
+            (new,) = (node for node in servers.cluster.servers if node.node_id not in members)
+            replicas.add(new.address, node=new.node_id, timeout_s=RUN_S)
+            listed = ("copy", "list", "--connect", address, "--json")
+            until(lambda: any(one["bytes_done"] for one in json.loads(in_process.stelae(*listed).stdout)["copies"]))
+            replicas.remove(new.node_id, timeout_s=RUN_S)
+        until(lambda: json.loads(in_process.stelae(*listed).stdout)["copies"] == [])
+        layout = DirectoryLayout(str((new.directory / "data").resolve()))
+        until(lambda: not Path(layout.superblock_of(servers.tablet_id)).exists())

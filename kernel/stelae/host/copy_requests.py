@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from stelae.host.new_replica import NewReplica, new_replica
-from stelae.host.start_copy import CancelCopy, StartCopy, start_copy
+from stelae.host.start_copy import StartCopy, start_copy
 from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, Status
 from stelae.spi.ids import NodeId, OpId
@@ -25,33 +25,22 @@ class CopyRequests:
     Args:
         create: sends the message for an empty replica to a peer.
         start: sends the message that starts a copy to a peer.
-        cancel: sends the message that cancels it.
         metrics: counts the peers that need a copy.
     """
 
     def __init__(
-        self,
-        create: Callable[[NodeId, NewReplica], None],
-        start: Callable[[NodeId, StartCopy], None],
-        cancel: Callable[[NodeId, CancelCopy], None],
-        metrics: Metrics,
+        self, create: Callable[[NodeId, NewReplica], None], start: Callable[[NodeId, StartCopy], None], metrics: Metrics
     ) -> None:
         self._create = create
         self._start = start
-        self._cancel = cancel
         self._metrics = metrics
         self._asked_empty: set[NodeId] = set()  # Peers that were last asked for an empty replica.
         self._reasons: dict[NodeId, str] = {}  # Why each peer was last asked for a copy.
-        self._copying: dict[NodeId, StartCopy] = {}  # The last request to each peer.
 
     def config_changed(self, config: TabletConfig) -> None:
-        """Forget the peers that were removed, and cancel their copies. One that is added again is asked as a new one.
+        """Forget the peers that were removed. One that is added again is asked as a new one.
 
-        A copy that goes on would keep a slot, and the source's log, for a replica that the masters delete later."""
-        for peer in [peer for peer in self._copying if config.member(peer) is None]:
-            asked, why = self._copying.pop(peer), f"this node was removed from the tablet by config {config.op_id}"
-            cancelled = CancelCopy(tablet_id=asked.tablet_id, term=asked.term, why=why, removed_by=config.op_id)
-            self._cancel(peer, cancelled)
+        Their copies end at the sources, which end the sessions of nodes that are no members any more."""
         self._asked_empty = {peer for peer in self._asked_empty if config.member(peer) is not None}
         self._reasons = {peer: reason for peer, reason in self._reasons.items() if config.member(peer) is not None}
 
@@ -75,5 +64,4 @@ class CopyRequests:
             self._reasons[peer] = reason
             self._metrics.count("copies_needed")
             log.info("copy requested tablet=%s peer=%s reason=%s", block.tablet_id, peer, reason)
-        self._copying[peer] = asked
         self._start(peer, asked)

@@ -93,7 +93,7 @@ class Replica:
         self.flusher = flusher
         self._retention = flusher.retention
         start, cancel = self._ports.network.start_copy, self._ports.network.cancel_copy
-        self._copy_requests = CopyRequests(self._ports.network.create_replica, start, cancel, self._ports.metrics)
+        self._copy_requests = CopyRequests(self._ports.network.create_replica, start, self._ports.metrics)
         self._rows_for_witnesses = RowsForWitnesses(start, cancel)
 
     def start(self) -> None:

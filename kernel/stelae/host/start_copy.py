@@ -17,14 +17,11 @@ CANCEL_COPY = "cancel_copy"
 
 
 class CancelCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """Cancel a copy to this node: it is no member any more, or a replica without rows needs none."""
+    """Cancel the copy of the rows to a replica without rows, which needs none."""
 
     tablet_id: TabletId
     term: int  #: In which the sender leads the tablet.
     why: str
-    #: The op id of the config that does not list this node any more: every copy for an older one ends. ``None``: only
-    #: the copy of the rows to a replica without rows ends.
-    removed_by: OpId | None = None
 
 
 class StartCopy(msgspec.Struct, frozen=True, kw_only=True):

@@ -174,13 +174,6 @@ class TabletCopies:
         """Cancel a copy because a leader says that it is not needed. A message that is out of date has no effect."""
         tablet, why = cancelled.tablet_id, cancelled.why[:WHY_CHARACTERS_MAX]
         if (copy := self._running.get(tablet)) is None:
-            waiting = self._waiting.get(tablet)
-            if waiting is not None and _is_removed(cancelled, waiting.asked):
-                self._waiting.forget(tablet)
-            return
-        if cancelled.removed_by is not None:
-            if _is_removed(cancelled, copy.asked):
-                self.cancel(tablet, why)
             return
         replica = self._env.node.replicas.get(tablet)
         if isinstance(copy, RowsCopy) and replica is not None and cancelled.term >= replica.status.term:
@@ -277,8 +270,3 @@ def _needs_no_copy(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:
     if not isinstance(running, TabletCopy) or not running.replaces_nothing:
         return False
     return asked.config > running.asked.config and asked.pre_witness and not running.asked.pre_witness
-
-
-def _is_removed(cancelled: CancelCopy, asked: StartCopy) -> bool:
-    """Whether a leader says that this node is no member any more since a config after the one of a request."""
-    return cancelled.removed_by is not None and cancelled.term >= asked.term and cancelled.removed_by > asked.config

@@ -11,7 +11,7 @@ import pytest
 from stelae.client.messenger_ports import QuietMetrics
 from stelae.host.copy_requests import CopyRequests
 from stelae.host.new_replica import NewReplica
-from stelae.host.start_copy import CancelCopy, StartCopy
+from stelae.host.start_copy import StartCopy
 from stelae.spi.consensus import CopyRequest, PeerProgress, Status
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
@@ -26,10 +26,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.messages: list[NewReplica | StartCopy] = []
-        self.cancelled: list[CancelCopy] = []
-        self.requests = CopyRequests(
-            self._note, self._note, lambda _to, one: self.cancelled.append(one), QuietMetrics()
-        )
+        self.requests = CopyRequests(self._note, self._note, QuietMetrics())
 
     def _note(self, to: NodeId, message: NewReplica | StartCopy) -> None:
         assert to == PEER
@@ -154,18 +151,3 @@ def test_a_member_that_was_removed_and_added_again_is_asked_as_a_new_one(caplog:
         sent.requests.config_changed(removed)
         assert isinstance(sent.handle(BASE, learner), StartCopy)
     assert len(caplog.records) == 2
-
-
-def test_the_copy_to_a_peer_that_was_removed_is_cancelled_once() -> None:
-    """It kept a slot there, and the log of the source, until all rows had arrived, and was deleted then."""
-    sent = Sent()
-    leads = status(MemberType.PRE_VOTER)
-    sent.handle(BASE, leads, hosted=False)
-    sent.requests.config_changed(leads.config)
-    assert sent.cancelled == []
-    left = tuple(member for member in leads.config.members if member.node_id != PEER)
-    later = TabletConfig(op_id=OpId(2, 9), members=left)
-    for _ in range(2):
-        sent.requests.config_changed(later)
-    (cancelled,) = sent.cancelled
-    assert (cancelled.tablet_id, cancelled.term, cancelled.removed_by) == (BLOCK.tablet_id, leads.term, OpId(2, 9))

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host.start_copy import CancelCopy
 from stelae.host.superblock import DataState
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_orders import CopyOrders, OrderResult
@@ -161,20 +160,6 @@ def test_a_first_copy_ends_if_the_node_was_added_again_as_a_witness(
     copy = Scene(do, disk()).node.ask_until_end(**NEW)
     assert copy.committed is not ends
     assert ("added again as a PRE_WITNESS" in copy.control.why_cancelled) is ends
-
-
-@pytest.mark.parametrize(
-    ("term", "removed_by", "ends"),
-    [(ASKED.term, LATER, True), (ASKED.term - 1, LATER, False), (9, CONFIG.op_id, False)],
-)
-def test_the_word_of_a_leader_that_this_node_was_removed_ends_the_copy(term: int, removed_by: OpId, ends: bool) -> None:
-    """One that is older than the membership for which the copy is has no effect."""
-
-    def do(scene: Scene) -> None:
-        word = CancelCopy(tablet_id=TABLET, term=term, why="it was removed", removed_by=removed_by)
-        scene.node.copies.cancelled_by_leader(word)
-
-    assert Scene(do, never_disk()).node.ask_until_end(**NEW).committed is not ends
 
 
 def test_a_paused_copy_can_be_cancelled_and_its_pause_is_over() -> None:

@@ -8,22 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.host.start_copy import CancelCopy
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.tablet_copies import BUSY_SOURCE_US
 from stelae.lifecycle.waiting_copies import SILENT_US_MAX, WAITING_MAX, WaitingCopies, WaitingCopy
 from stelae.spi.copy_plan import Interruption, Partial
 from stelae.spi.errors import Overloaded, StelaeError, Unavailable
-from stelae.spi.ids import OpId, TabletId
+from stelae.spi.ids import TabletId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_network import FakeNetwork
 from tests.unit.lifecycle.copy_node import (
     ASKED,
-    CONFIG,
     FOLLOWER,
     LEADER,
-    TERM,
     CopyNode,
     check_complete,
     lagging_disk,
@@ -164,19 +161,6 @@ def test_a_copy_waits_as_long_as_its_leader_asks_for_it() -> None:
     assert list(node.copies.waiting) == [TABLET]
     node.pass_us(1)
     assert list(node.copies.waiting) == [], "what this node tries by itself is no request"
-
-
-@pytest.mark.parametrize(
-    ("term", "removed_by", "waits"),
-    [(TERM, OpId(5, 23), False), (TERM - 1, OpId(5, 23), True), (TERM, CONFIG.op_id, True), (TERM, None, True)],
-)
-def test_the_copy_of_a_member_that_was_removed_waits_no_more(term: int, removed_by: OpId | None, waits: bool) -> None:
-    node = CopyNode(never_disk(), network())
-    node.network.slots = 0
-    node.refusal(**NEW)
-    cancelled = CancelCopy(tablet_id=TABLET, term=term, why="removed", removed_by=removed_by)
-    node.copies.cancelled_by_leader(cancelled)
-    assert (TABLET in node.copies.waiting) == waits
 
 
 def test_a_node_that_stops_begins_no_copy_that_waits() -> None:

@@ -27,7 +27,7 @@ from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import CopySession, CopySource, SessionKey, SessionView, SourceAnswer
 from stelae.spi.copy_plan import CopyOffer
 from stelae.spi.errors import CallerError, StelaeError, StorageError, TooLarge
-from stelae.spi.ids import tablet_id
+from stelae.spi.ids import NodeId, TabletId, tablet_id
 from stelae.wire.refusals import HandlerFailed
 from stelae.wire.requests import Request
 from stelae.wire.settings import Lane
@@ -50,6 +50,7 @@ class CopyService:
         self._new_calls = calls
         self._numbers = count(1)
         self._timer: Timer | None = None
+        self._of_members: set[str] = set()  # The open sessions of nodes that a config here listed.
         self.source: CopySource | None = None
 
     def start(self) -> None:
@@ -96,6 +97,8 @@ class CopyService:
             snapshot = session.snapshot
             what = (asked.tablet_id, request.sender, session.id, snapshot.base, snapshot.last, len(snapshot.items))
             log.info("copy served tablet=%s peer=%s session=%s base=%s last=%s items=%d", *what)
+            if self._is_member(asked.tablet_id, request.sender):
+                self._of_members.add(session.id)
             offer = CopyOffer(
                 source=self._node.node_id, session=session.id, ttl_ms=session.ttl_ms, snapshot=session.snapshot
             )
@@ -129,9 +132,36 @@ class CopyService:
         else:
             served(result)
 
+    def _end_removed(self, source: CopySource) -> None:
+        """End the sessions of nodes that were members of the tablet and are none any more.
+
+        Their copies end with that, because no source offers one to a node that it does not know as a member. They would
+        keep a slot, and the log here, for replicas that the masters delete later. Sessions of nodes that no config
+        here has listed are served: a node that is stopped is copied to, and this replica may not know the newest
+        config."""
+        views = source.sessions()
+        self._of_members &= {view.id for view in views}
+        for view in views:
+            peer = view.key.peer
+            is_member = self._is_member(view.key.tablet_id, peer)
+            if is_member:
+                self._of_members.add(view.id)
+            elif is_member is not None and view.id in self._of_members:
+                log.info("copy ended tablet=%s peer=%s reason=it is no member any more", view.key.tablet_id, peer)
+                source.end(peer, view.id)
+
+    def _is_member(self, tablet: TabletId, node_id: NodeId) -> bool | None:
+        """Return whether a config of the replica here lists a node; ``None``: there is no replica here."""
+        replica = self._node.replicas.get(tablet)
+        if replica is None:
+            return None
+        configs = (replica.status.config, replica.status.committed_config)
+        return any(config.member(node_id) is not None for config in configs)
+
     def _expire(self) -> None:
         assert self.source is not None, "the timer runs with a source"
         self.source.expire()
+        self._end_removed(self.source)
         self._node.metrics.gauge("copy_sessions", len(self.source.sessions()))
         turns = self._node.turns
         self._timer = turns.call_at(turns.now_us() + EXPIRE_US, self._expire)
