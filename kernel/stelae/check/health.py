@@ -299,18 +299,28 @@ def _judge(replicas: Sequence[ReplicaHealth]) -> tuple[TabletVerdict, str]:
     if others:
         named = ", ".join(replica.address for replica in others)
         return TabletVerdict.CONSENSUS_MISMATCH, f"not in agreement with the leader of term {newest}: {named}"
+    return _judge_led(leaders[0], running, present, replicas)
+
+
+def _judge_led(
+    leader: ReplicaHealth,
+    running: Sequence[ReplicaHealth],
+    present: Sequence[ReplicaHealth],
+    replicas: Sequence[ReplicaHealth],
+) -> tuple[TabletVerdict, str]:
+    """Judge a tablet whose running replicas agree on their leader."""
     known = {replica.node_id for replica in replicas}
     strange = [replica.address for replica in running if replica.members and set(replica.members) != known]
     if strange:
         return TabletVerdict.CONSENSUS_MISMATCH, f"other members than the masters have on record: {', '.join(strange)}"
-    if leaders[0].log_only:
+    if leader.log_only:
         return (
             TabletVerdict.UNAVAILABLE,
-            f"{leaders[0].address} leads without rows, and serves no requests until {CARETAKER}",
+            f"{leader.address} leads without rows, and serves no requests until {CARETAKER}",
         )
     if len(running) < len(replicas) or any(replica.needs_copy for replica in replicas):
         return TabletVerdict.UNDER_REPLICATED, _missing(present, replicas)
-    unheard = ", ".join(r.address for r in replicas if r.node_id in leaders[0].unheard)
+    unheard = ", ".join(r.address for r in replicas if r.node_id in leader.unheard)
     if unheard:
         return TabletVerdict.UNDER_REPLICATED, f"the leader has not heard for too long: {unheard}"
     return TabletVerdict.HEALTHY, ""
