@@ -1,7 +1,11 @@
 """A model of the tablets: each is a consensus group of the replicas on the tablet servers.
 
 The model has what masters depend on: leaders, committed configs with their op ids, compare-and-set, new members that
-are copied and promoted, and removed members that do not know of their removal."""
+are copied and promoted, and removed members that do not know of their removal.
+
+The masters of a run are real nodes, and the tablets are not: each would be three replicas with a log and a store, and
+runs would have one or two tablets instead of dozens. The simulators of members and of copies run the real replicas, and
+`stelae demo` and `stelae chaos` run both together."""
 
 from __future__ import annotations
 
