@@ -88,7 +88,6 @@ class PlannedWrite:
         self._first_key = partitioning.schema.key_layout.columns[0]
         self._order = order
         self._rows = rows
-        self._tally = tally
         self._operations = operations
         self._futures: list[asyncio.Future[OpResult] | StelaeError] = []
 
@@ -210,13 +209,13 @@ class PlannedWrite:
         if present:
             code = RowCode.ALREADY_PRESENT
             self.present.append(RefusedRows(_rows_of(sent, present), code.name, lambda row: reason_of(code, "")))
-        self._tally.timestamp = max(self._tally.timestamp, result.timestamp)
+        self.tally.timestamp = max(self.tally.timestamp, result.timestamp)
         tablet_id = self._tablets[sent.tablet].tablet_id
         written[tablet_id] = max(written.get(tablet_id, 0), result.timestamp)
 
     def _fail(self, sent: TabletOperation, row: int, code: str, reason: str) -> None:
-        self._tally.fail(
-            sent.positions[row], code, reason, values_of(batch_of(sent.rows), row) if self._tally.has_room else None
+        self.tally.fail(
+            sent.positions[row], code, reason, values_of(batch_of(sent.rows), row) if self.tally.has_room else None
         )
 
     def give_up(self, problem: StelaeError | None = None) -> None:
@@ -237,8 +236,8 @@ class PlannedWrite:
         """Count refused rows as failed: all, or those with these numbers."""
         batch = refused.batch
         for row in range(len(batch.positions)) if numbers is None else numbers:
-            values = values_of(batch.rows, row) if self._tally.has_room else None
-            self._tally.fail(batch.positions[row], refused.code, reason(row), values)
+            values = values_of(batch.rows, row) if self.tally.has_room else None
+            self.tally.fail(batch.positions[row], refused.code, reason(row), values)
 
 
 def batch_of(rows: RowBatch | FewRows) -> RowBatch:

@@ -88,10 +88,6 @@ class Node:
         """Wait until the node must stop, because of ``request_stop`` or a defect."""
         await self._ended.wait()
 
-    def end_because(self, error: StelaeError) -> None:
-        """End the wait of ``stopped``, because of an error that an operator must solve."""
-        self._crash(error)
-
     def request_stop(self) -> None:
         """End the wait of ``stopped``. Called on the event loop only."""
         self._ended.set()

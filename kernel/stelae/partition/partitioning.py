@@ -16,7 +16,6 @@ import mmh3
 
 from stelae.partition.key_columns import FEW_ROWS, KeyColumns
 from stelae.partition.schema import UNBOUNDED, KeyRange, Partition, PartitionSchema
-from stelae.rows.batch_building import build_batch
 from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
@@ -74,18 +73,6 @@ class Partitioning:
         index = range_index
         for bucket, (_, count) in zip(buckets, self.levels, strict=True):
             index = index * count + bucket
-        return index
-
-    def partition_of_key(self, key: Sequence[Any]) -> int:
-        """Return the index of the partition of one key of plain values.
-
-        Raises:
-            SchemaMismatch: a value does not fit its key column.
-            NoPartition: the key is in none of the ranges.
-        """
-        (index,) = self.partitions_of(build_batch(self.schema.key_layout, [key]))
-        if index == NO_PARTITION:
-            raise NoPartition(self.explain_no_partition(key))
         return index
 
     def partition_of_plain_key(self, key: Sequence[Any]) -> int:

@@ -26,8 +26,6 @@ from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Column, DataType, Schema
 
-KEY_ENCODING_VERSION = 1
-
 _INT_BITS = {"date": 32, "timestamp": 64}
 _PACKS = {
     8: struct.Struct(">B").pack,

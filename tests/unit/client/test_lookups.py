@@ -16,6 +16,7 @@ from stelae.rows.keys import encode_key
 from stelae.spi.errors import SchemaMismatch
 from tests.unit.client.tablets import SCHEMA, Clock, MemoryTable, MemoryTablet, one_column
 from tests.unit.client.test_altered_table import RENAMED, ROW, WITH_UNIT, WITHOUT_NOTE, Altered
+from tests.unit.partition.tables import partition_of_key
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 3}]}
 RANGED = {"range": {"columns": ["sensor"], "ranges": [{"from": [0], "until": [10]}]}}
@@ -122,7 +123,7 @@ def test_keys_are_encoded_alike_one_by_one_and_in_a_batch(count: int, partition:
     keys = [(n % 9 - 4, 7 * n - 900) for n in range(count)]
     partitions, encoded = KeyEncoder(schema).locate_all(partitioning, keys)
     assert encoded == [encode_key(schema, key) for key in keys]
-    assert partitions == [partitioning.partition_of_key(key) for key in keys]
+    assert partitions == [partition_of_key(partitioning, key) for key in keys]
 
 
 def test_an_older_time_and_what_does_not_fit() -> None:

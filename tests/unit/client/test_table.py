@@ -22,6 +22,7 @@ from stelae.rows.operations import ROW_FORM_ROWS_MAX
 from stelae.spi.errors import CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
 from stelae.spi.write import OpKind, StaleSequence
 from tests.unit.client.tablets import MemoryTable, failures, one_column
+from tests.unit.partition.tables import partition_of_key
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 4}]}
 RANGED = {"range": {"columns": ["sensor"], "ranges": [{"from": [0], "until": [10]}, {"from": [20]}]}}
@@ -44,7 +45,7 @@ def test_rows_go_to_the_tablets_of_their_partitions_and_come_back_whole() -> Non
     async def work(memory: MemoryTable) -> None:
         result = await memory.table.insert(rows(100))
         assert (result.rows, result.written, result.failures) == (100, 100, ())
-        places = [memory.table.partitioning.partition_of_key((row["sensor"], row["minute"])) for row in rows(100)]
+        places = [partition_of_key(memory.table.partitioning, (row["sensor"], row["minute"])) for row in rows(100)]
         assert memory.held_rows() == [places.count(n) for n in range(4)]
         found = await memory.table.scan(["sensor", "minute", "celsius"], order="key").to_pylist()
         assert found == sorted(rows(100), key=lambda row: (row["sensor"], row["minute"]))

@@ -15,6 +15,7 @@ from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import DeadlineExceeded
+from tests.unit.partition.tables import partition_of_key
 
 COLUMNS = ({"name": "id", "type": "int64"}, {"name": "text", "type": "string"})
 SCHEMA = schema_from_plain({"columns": list(COLUMNS), "key": ["id"]})
@@ -29,7 +30,7 @@ class FakeTable:
 
     async def insert(self, rows: list[tuple[Any, ...]], *, errors: str, timeout_s: float) -> WriteResult:
         assert errors == "return" and timeout_s > 0
-        (place,) = {PARTITIONING.partition_of_key(row[:1]) for row in rows}
+        (place,) = {partition_of_key(PARTITIONING, row[:1]) for row in rows}
         assert place is not None
         answer: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self.tablets[place].append(Call(rows, answer))
@@ -79,7 +80,7 @@ def test_each_row_goes_once_in_calls_of_one_tablet_in_order() -> None:
         await table.answer_all(asyncio.ensure_future(load.run()))
         for place, calls in enumerate(table.tablets):
             sent = [row[0] for call in calls for row in call.rows]
-            assert sent == [n for n in range(10_000) if PARTITIONING.partition_of_key((n,)) == place]
+            assert sent == [n for n in range(10_000) if partition_of_key(PARTITIONING, (n,)) == place]
             assert max(len(call.rows) for call in calls) <= ROWS_PER_CALL_MAX
         assert load.acked_count == sum(load.acked) == 10_000 and load.share == 1.0 and not load.problems
 

@@ -42,6 +42,12 @@ def table(key: Sequence[str], values: Sequence[str] = ()) -> Schema:
     return schema_from_plain({"columns": columns, "key": [f"k{n}" for n in range(len(key))]})
 
 
+def partition_of_key(partitioning: Partitioning, key: Sequence[Any]) -> int:
+    """Return the index of the partition of one key of plain values, or ``NO_PARTITION``."""
+    (index,) = partitioning.partitions_of(build_batch(partitioning.schema.key_layout, [key]))
+    return index
+
+
 def value(type_text: str) -> st.SearchStrategy[Any]:
     return _NARROW[type_text]
 

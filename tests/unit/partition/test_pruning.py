@@ -18,7 +18,7 @@ from stelae.spi.errors import SchemaMismatch
 from stelae.spi.scan import Compare, In, IsNull, Predicate, Prefix, ScanSpec
 from stelae.spi.schema import Schema
 from tests.at_length import times
-from tests.unit.partition.tables import batches, partitionings, schemas, table, value
+from tests.unit.partition.tables import batches, partition_of_key, partitionings, schemas, table, value
 
 OPS = ["=", "!=", "<", "<=", ">", ">="]
 
@@ -81,7 +81,7 @@ def visited(partitioning: Partitioning, *wanted: Predicate, **fields: Any) -> li
 
 def test_equality_on_the_columns_of_every_level_leaves_one_partition() -> None:
     found = visited(HASHED, Compare(SENSOR, "=", 5), Compare(NAME, "=", "x"))
-    assert found == [HASHED.partition_of_key((5, "x"))]
+    assert found == [partition_of_key(HASHED, (5, "x"))]
 
 
 def test_equality_on_one_level_leaves_its_bucket_of_that_level() -> None:
@@ -91,7 +91,7 @@ def test_equality_on_one_level_leaves_its_bucket_of_that_level() -> None:
 
 def test_a_list_leaves_the_buckets_of_its_values() -> None:
     found = visited(HASHED, In(SENSOR, (1, 2, 3)), Compare(NAME, "=", "x"))
-    assert found == sorted({HASHED.partition_of_key((n, "x")) for n in (1, 2, 3)})
+    assert found == sorted({partition_of_key(HASHED, (n, "x")) for n in (1, 2, 3)})
     assert visited(HASHED, In(SENSOR, ())) == []
 
 
@@ -181,5 +181,5 @@ def test_a_bound_of_keys_keeps_the_range_that_it_lies_in() -> None:
 
 def test_a_prefix_with_a_zero_byte_is_looked_for_as_keys_have_it() -> None:
     partitioning = over(["k0", "k1"], ["string", "int32"], ("a\0b", 0), ("a\1", 0))
-    place = partitioning.partition_of_key(("a\0c", 1))
+    place = partition_of_key(partitioning, ("a\0c", 1))
     assert visited(partitioning, Prefix(partitioning.schema.key[0], "a\0c")) == [place] == [1]

@@ -17,7 +17,7 @@ from stelae.partition.plain_partitioning import partition_schema_from_plain, par
 from stelae.partition.schema import BUCKETS_MAX, PARTITIONS_MAX, BadPartitioning, HashLevel, KeyRange, PartitionSchema
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import Corrupt
-from tests.unit.partition.tables import partitionings, schemas
+from tests.unit.partition.tables import partition_of_key, partitionings, schemas
 
 READINGS = schema_from_plain(
     {
@@ -84,7 +84,7 @@ def test_levels_and_bounds_as_people_write_them() -> None:
     partitioning = Partitioning(READINGS, scheme)
     assert scheme.count == len(partitioning.partitions) == 9
     days = [(date(*d) - date(1970, 1, 1)).days for d in ((2025, 12, 31), (2026, 1, 1), (2026, 1, 31), (2026, 2, 1))]
-    assert [partitioning.partition_of_key((7, day)) // 3 for day in days] == [0, 1, 1, 2]
+    assert [partition_of_key(partitioning, (7, day)) // 3 for day in days] == [0, 1, 1, 2]
 
 
 def test_the_example_of_the_reference_is_one() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.rows import keys
 from stelae.rows.batch_building import build_batch
-from stelae.rows.keys import KEY_ENCODING_VERSION, decode_key, encode_key
+from stelae.rows.keys import decode_key, encode_key
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.schema import Schema
@@ -70,10 +70,6 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 def schema_of(*types: str) -> Schema:
     columns = [{"name": f"k{place}", "type": t} for place, t in enumerate(types)]
     return schema_from_plain({"columns": columns, "key": [c["name"] for c in columns]})
-
-
-def test_the_version_is_the_one_of_the_vectors() -> None:
-    assert KEY_ENCODING_VERSION == 1
 
 
 @pytest.mark.parametrize(("column_type", "value", "encoded"), VECTORS)

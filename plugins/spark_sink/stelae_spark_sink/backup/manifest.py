@@ -26,7 +26,7 @@ MANIFEST_NAME = "manifest.json"
 ROWS_NAME = "rows"
 """The folder of the Parquet files, within the folder of a backup."""
 
-CHECKSUM_BITS = 64
+
 _DELETED_NAME = "is_deleted"
 _RESERVED = ("_metadata",)
 """Names that Spark gives to columns of its own when it reads files."""
