@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from stelae.protocol.codec import decode, encode
-from stelae.spi.copy import Alive, PartChecksum, SourceAnswer, SourceRequest
+from stelae.spi.copy import Alive, PrefixChecksum, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import Chunk
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import TabletId
@@ -52,7 +52,7 @@ class ChunkHead(msgspec.Struct, frozen=True, tag="chunk"):
     crc: int
 
 
-AnswerHead: TypeAlias = ChunkHead | PartChecksum | Alive
+AnswerHead: TypeAlias = ChunkHead | PrefixChecksum | Alive
 
 
 class SourceReply(msgspec.Struct, frozen=True, kw_only=True):

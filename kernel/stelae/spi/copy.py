@@ -33,7 +33,7 @@ Threads
     threads; ``Clock`` is for expiry, rates and pauses.
 
 Cost
-    ``answer`` reads at most ``bytes_max`` bytes of an item, or, for ``ChecksumPart``, the part that it names. ``run``
+    ``answer`` reads at most ``bytes_max`` bytes of an item, or, for ``FetchChecksum``, the part that it names. ``run``
     keeps at most its configured number of chunks in memory."""
 
 from abc import ABC, abstractmethod
@@ -70,8 +70,8 @@ class FetchChunk(msgspec.Struct, frozen=True, tag="fetch"):
     bytes_max: int  #: 1 to ``CHUNK_BYTES_MAX``.
 
 
-class ChecksumPart(msgspec.Struct, frozen=True, tag="checksum"):
-    """Ask for the CRC32C of the first ``size_bytes`` bytes of an item. The answer is a ``PartChecksum``."""
+class FetchChecksum(msgspec.Struct, frozen=True, tag="checksum"):
+    """Ask for the CRC32C of the first ``size_bytes`` bytes of an item. The answer is a ``PrefixChecksum``."""
 
     session: str
     item: str
@@ -84,11 +84,11 @@ class KeepAlive(msgspec.Struct, frozen=True, tag="keep_alive"):
     session: str
 
 
-SourceRequest: TypeAlias = FetchChunk | ChecksumPart | KeepAlive
+SourceRequest: TypeAlias = FetchChunk | FetchChecksum | KeepAlive
 
 
-class PartChecksum(msgspec.Struct, frozen=True, tag="part"):
-    """The answer to ``ChecksumPart``."""
+class PrefixChecksum(msgspec.Struct, frozen=True, tag="part"):
+    """The answer to ``FetchChecksum``."""
 
     crc: int
 
@@ -97,7 +97,7 @@ class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The answer to ``KeepAlive``."""
 
 
-SourceAnswer: TypeAlias = Chunk | PartChecksum | Alive
+SourceAnswer: TypeAlias = Chunk | PrefixChecksum | Alive
 
 
 class CopyContent(Protocol):

@@ -13,7 +13,6 @@ from crc32c import crc32c
 
 from stelae.spi.copy import (
     Alive,
-    ChecksumPart,
     CopyContent,
     CopyControl,
     CopyNetwork,
@@ -22,8 +21,9 @@ from stelae.spi.copy import (
     CopySource,
     CopyTarget,
     CopyTransport,
+    FetchChecksum,
     KeepAlive,
-    PartChecksum,
+    PrefixChecksum,
     SessionKey,
     SessionView,
     SourceAnswer,
@@ -132,10 +132,10 @@ class SerialSource(CopySource):
         if isinstance(request, KeepAlive):
             return Alive()
         size_bytes = session.sizes.get(request.item, -1)
-        if isinstance(request, ChecksumPart):
+        if isinstance(request, FetchChecksum):
             if not 0 < request.size_bytes <= size_bytes:
                 raise CallerError("no such part")
-            return PartChecksum(crc32c(session.content.read(request.item, 0, request.size_bytes)))
+            return PrefixChecksum(crc32c(session.content.read(request.item, 0, request.size_bytes)))
         if not 0 <= request.offset < size_bytes or not 0 < request.bytes_max <= CHUNK_BYTES_MAX:
             raise CallerError("no such range")
         wanted = min(request.bytes_max, size_bytes - request.offset)

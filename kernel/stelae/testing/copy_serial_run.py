@@ -8,13 +8,13 @@ from itertools import count
 from crc32c import crc32c
 
 from stelae.spi.copy import (
-    ChecksumPart,
     CopyControl,
     CopyNetwork,
     CopySink,
+    FetchChecksum,
     FetchChunk,
     KeepAlive,
-    PartChecksum,
+    PrefixChecksum,
     SourceAnswer,
     SourceRequest,
 )
@@ -119,8 +119,8 @@ class SerialRun:
         session = self._offer.session
         stored = self._sink.stored(unit.name)
         if stored and stored < unit.size_bytes:
-            found = self._ask(ChecksumPart(session, unit.name, stored))
-            if not isinstance(found, PartChecksum) or found.crc != self._sink.checksum(unit.name):
+            found = self._ask(FetchChecksum(session, unit.name, stored))
+            if not isinstance(found, PrefixChecksum) or found.crc != self._sink.checksum(unit.name):
                 self._sink.discard(unit.name)
         damaged = 0
         while (offset := self._sink.stored(unit.name)) < unit.size_bytes:

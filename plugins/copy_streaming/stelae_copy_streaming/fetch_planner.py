@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from crc32c import crc32c
 
-from stelae.spi.copy import ChecksumPart, FetchChunk, KeepAlive, PartChecksum, SourceAnswer, SourceRequest
+from stelae.spi.copy import FetchChecksum, FetchChunk, KeepAlive, PrefixChecksum, SourceAnswer, SourceRequest
 from stelae.spi.copy_plan import Chunk, CopyPlan, CopySessionEnded, Interruption, Partial, Refused, SourceDamaged
 from stelae.spi.errors import StelaeError
 from stelae_copy_streaming.fetch_source import DAMAGED_CHUNKS_MAX, FetchSource, passes
@@ -150,7 +150,7 @@ class FetchPlanner:
         if item.checking:
             return None
         if item.unchecked:
-            return FetchRequest(ChecksumPart(session, name, item.stored), 0, item)
+            return FetchRequest(FetchChecksum(session, name, item.stored), 0, item)
         if (found := item.next_range(self._chunk_bytes)) is None:
             return None
         offset, size_bytes = found
@@ -181,7 +181,7 @@ class FetchPlanner:
         source.answered(now_us)
         if item is None or stale:
             return []
-        if isinstance(request.body, ChecksumPart):
+        if isinstance(request.body, FetchChecksum):
             return self._part_checked(item, answer)
         assert isinstance(request.body, FetchChunk)
         return self._chunk_arrived(item, request.body, answer)
@@ -201,7 +201,7 @@ class FetchPlanner:
 
     def _part_checked(self, item: FetchedItem, answer: SourceAnswer) -> list[SinkCall]:
         item.checking = item.unchecked = False
-        if isinstance(answer, PartChecksum) and answer.crc == self._part_crcs.get(item.unit.name):
+        if isinstance(answer, PrefixChecksum) and answer.crc == self._part_crcs.get(item.unit.name):
             return []
         self._restart(item)
         return [Discard(item.unit.name)]

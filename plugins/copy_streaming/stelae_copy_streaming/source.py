@@ -9,13 +9,13 @@ from crc32c import crc32c
 
 from stelae.spi.copy import (
     Alive,
-    ChecksumPart,
     CopyContent,
     CopySession,
     CopySource,
+    FetchChecksum,
     FetchChunk,
     KeepAlive,
-    PartChecksum,
+    PrefixChecksum,
     SessionKey,
     SessionView,
     SourceAnswer,
@@ -123,7 +123,7 @@ class StreamingSource(CopySource):
         size_bytes = session.sizes.get(request.item)
         if size_bytes is None:
             raise CallerError(f"the snapshot has no item {request.item[:80]!r}")
-        if isinstance(request, ChecksumPart):
+        if isinstance(request, FetchChecksum):
             return self._checksum(session, request, size_bytes)
         return self._chunk(session, request, size_bytes)
 
@@ -138,14 +138,14 @@ class StreamingSource(CopySource):
         self._metrics.count("copy_bytes_sent", len(data))
         return Chunk(offset=offset, data=data, crc=crc32c(data))
 
-    def _checksum(self, session: OpenSession, request: ChecksumPart, size_bytes: int) -> PartChecksum:
+    def _checksum(self, session: OpenSession, request: FetchChecksum, size_bytes: int) -> PrefixChecksum:
         if not 0 < request.size_bytes <= size_bytes:
             raise CallerError(f"a part of {request.size_bytes} bytes of {request.item}, which has {size_bytes} bytes")
         crc = 0
         for offset in range(0, request.size_bytes, _READ_BYTES):
             wanted = min(_READ_BYTES, request.size_bytes - offset)
             crc = crc32c(self._read(session, request.item, offset, wanted), crc)
-        return PartChecksum(crc)
+        return PrefixChecksum(crc)
 
     def _read(self, session: OpenSession, item: str, offset: int, wanted: int) -> bytes:
         data = session.content.read(item, offset, wanted)

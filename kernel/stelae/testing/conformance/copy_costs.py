@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stelae.spi.copy import ChecksumPart, FetchChunk, SessionKey, SourceRequest
+from stelae.spi.copy import FetchChecksum, FetchChunk, SessionKey, SourceRequest
 from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk, Complete
 from stelae.spi.errors import Overloaded
 from stelae.spi.ids import NodeId, TabletId
@@ -25,7 +25,7 @@ class CopyCostChecks:
         for request, bytes_max in (
             (FetchChunk(session, "rows/a", 5 * CHUNK_BYTES, 100), 100),
             (FetchChunk(session, "rows/a", ITEM_BYTES - 10, CHUNK_BYTES), CHUNK_BYTES),
-            (ChecksumPart(session, "rows/a", 3 * CHUNK_BYTES), 3 * CHUNK_BYTES),
+            (FetchChecksum(session, "rows/a", 3 * CHUNK_BYTES), 3 * CHUNK_BYTES),
         ):
             before = held.read_bytes
             source.answer(TARGET, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stelae.spi.copy import ChecksumPart
+from stelae.spi.copy import FetchChecksum
 from stelae.spi.copy_plan import Complete, Fences, Refused
 from stelae.spi.ids import ZERO, OpId
 from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, LEADER, CopyHarness, data_of, three_items
@@ -107,7 +107,7 @@ class FetchChecks:
         sink.parts["rows/a"] = bytearray(items["rows/a"][:CHUNK_BYTES])
         world.run(world.plan(offer), sink)
         first = world.network.asked[0][2]
-        assert isinstance(first, ChecksumPart)
+        assert isinstance(first, FetchChecksum)
         assert first.size_bytes == CHUNK_BYTES
 
     def test_a_source_below_a_fence_is_refused_and_asked_for_nothing(self, harness: CopyHarness) -> None:

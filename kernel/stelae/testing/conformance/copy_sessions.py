@@ -9,12 +9,12 @@ from crc32c import crc32c
 
 from stelae.spi.copy import (
     Alive,
-    ChecksumPart,
     CopyContent,
     CopySource,
+    FetchChecksum,
     FetchChunk,
     KeepAlive,
-    PartChecksum,
+    PrefixChecksum,
     SessionKey,
 )
 from stelae.spi.copy_plan import CHUNK_BYTES_MAX, Chunk, CopySessionEnded
@@ -73,7 +73,7 @@ class SessionChecks:
     def test_a_session_serves_only_its_peer(self, harness: CopyHarness) -> None:
         source = harness.source(harness.world())
         session = source.begin(KEY, content).id
-        for request in (FetchChunk(session, "rows/a", 0, 10), ChecksumPart(session, "rows/a", 10), KeepAlive(session)):
+        for request in (FetchChunk(session, "rows/a", 0, 10), FetchChecksum(session, "rows/a", 10), KeepAlive(session)):
             with pytest.raises(CopySessionEnded):
                 source.answer(STRANGER, request)
         source.end(STRANGER, session)
@@ -95,8 +95,8 @@ class SessionChecks:
         source = harness.source(harness.world())
         session = source.begin(KEY, content).id
         for size_bytes in (1, CHUNK_BYTES, len(DATA)):
-            answer = source.answer(TARGET, ChecksumPart(session, "rows/a", size_bytes))
-            assert answer == PartChecksum(crc32c(DATA[:size_bytes]))
+            answer = source.answer(TARGET, FetchChecksum(session, "rows/a", size_bytes))
+            assert answer == PrefixChecksum(crc32c(DATA[:size_bytes]))
 
     @pytest.mark.parametrize(
         "request_of",
@@ -106,13 +106,13 @@ class SessionChecks:
             lambda session: FetchChunk(session, "rows/a", -1, 10),
             lambda session: FetchChunk(session, "rows/a", 0, 0),
             lambda session: FetchChunk(session, "rows/a", 0, CHUNK_BYTES_MAX + 1),
-            lambda session: ChecksumPart(session, "rows/b", 1),
-            lambda session: ChecksumPart(session, "rows/a", 0),
-            lambda session: ChecksumPart(session, "rows/a", len(DATA) + 1),
+            lambda session: FetchChecksum(session, "rows/b", 1),
+            lambda session: FetchChecksum(session, "rows/a", 0),
+            lambda session: FetchChecksum(session, "rows/a", len(DATA) + 1),
         ],
     )
     def test_a_request_outside_of_the_snapshot_is_refused_and_the_session_goes_on(
-        self, harness: CopyHarness, request_of: Callable[[str], FetchChunk | ChecksumPart]
+        self, harness: CopyHarness, request_of: Callable[[str], FetchChunk | FetchChecksum]
     ) -> None:
         source = harness.source(harness.world())
         session = source.begin(KEY, content).id

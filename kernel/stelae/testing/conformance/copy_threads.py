@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from stelae.spi.copy import ChecksumPart, CopyContent, CopySource, FetchChunk, KeepAlive, SessionKey
+from stelae.spi.copy import CopyContent, CopySource, FetchChecksum, FetchChunk, KeepAlive, SessionKey
 from stelae.spi.errors import Overloaded
 from stelae.spi.ids import TabletId
 from stelae.testing.conformance.copy_harness import CHUNK_BYTES, CopyHarness, data_of
@@ -58,9 +58,9 @@ class CopyThreadChecks:
         self._reads_slowly(harness, lambda session: FetchChunk(session, "rows/a", 0, CHUNK_BYTES))
 
     def test_while_a_part_is_checked_slowly_the_other_methods_go_on(self, harness: CopyHarness) -> None:
-        self._reads_slowly(harness, lambda session: ChecksumPart(session, "rows/a", CHUNK_BYTES))
+        self._reads_slowly(harness, lambda session: FetchChecksum(session, "rows/a", CHUNK_BYTES))
 
-    def _reads_slowly(self, harness: CopyHarness, request_of: Callable[[str], FetchChunk | ChecksumPart]) -> None:
+    def _reads_slowly(self, harness: CopyHarness, request_of: Callable[[str], FetchChunk | FetchChecksum]) -> None:
         source, disk, held, other = harness.source(harness.world()), _SlowDisk(), _content(), _content()
         session, second = source.begin(KEY, lambda: held).id, source.begin(OTHER, lambda: other).id
         held.on_read = disk.wait
