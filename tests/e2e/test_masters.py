@@ -279,7 +279,7 @@ def test_a_master_that_comes_back_without_its_disk_does_not_vote_away_what_was_a
             await until(lambda: bool(waits_for.search(cluster.late(loses))))
             await cluster.start(keeps)
             await until(lambda: SYSTEM_TABLET in cluster.nodes[loses].failed_tablets)
-            assert cluster.nodes[loses].failed_tablets[SYSTEM_TABLET].startswith("the cluster has begun (told by ")
+            assert cluster.nodes[loses].failed_tablets[SYSTEM_TABLET].startswith("the cluster has begun (according to ")
             async with await connect_async(cluster.addresses[keeps]) as client:
                 assert await client.tables() == ["people"]
                 assert client.catalog is not None

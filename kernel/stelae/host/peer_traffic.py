@@ -153,13 +153,13 @@ class PeerTraffic:
 
         A node whose removal is not committed here is still a member: a majority without that entry may have elected it,
         and then it replaces the entry. A lagging replica must hear members that were added since: their committed
-        config is newer than its own. A node with an older config was removed, and is told so. Other messages are
+        config is newer than its own. A node with an older config was removed, and gets that answer. Other messages are
         refused: a node that was removed would depose leaders otherwise. The config is the sender's word: nodes trust
         each other, so this keeps out nodes that are wrong about the members, and not a process that lies.
 
         The only voter of a config never lags behind, because other voters need its acknowledgement first, unless an
-        unsafe recovery has left it out. A node with a newer config is of another founding of the tablet, whose entries
-        and votes do not belong to this one (ADR 80).
+        unsafe recovery has left it out. A node with a newer config belongs to a tablet that was created separately
+        under the same id. Its entries and votes do not belong to this tablet (ADR 80).
 
         Raises:
             PeerError: the message has no effect.

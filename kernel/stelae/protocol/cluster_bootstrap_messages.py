@@ -32,4 +32,6 @@ class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     stage: BootstrapStage
     #: Those of the members that have no vote, and never had one. Only they may begin with an empty directory.
     joining: tuple[NodeId, ...] = ()
-    founded_us: int = 0  #: When its cluster was put on record: two clusters with one id differ in it. 0: it was not.
+    cluster_created_us: int = (
+        0  #: When its cluster was put on record: two clusters with one id differ in it. 0: it was not.
+    )

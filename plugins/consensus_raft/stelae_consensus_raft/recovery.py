@@ -1,4 +1,4 @@
-"""Unsafe recovery: a survivor of a lost majority becomes the only voter, and the other survivors leave it the tablet.
+"""Unsafe recovery: a survivor of a lost majority becomes the only voter, and the other survivors stand down.
 
 Source: seed "Raft config change", *Restoring availability after catastrophic data loss*; durability rule 29. The seed
 rewrites consensus metadata and asks whether that violates Raft. Here the survivor appends a config entry, as for any
@@ -9,7 +9,7 @@ lost members may have, and a replica that has heard of its epoch accepts nothing
    can be recovered in an epoch, if two operators choose differently.
 2. The chosen one enters the term with a vote for itself, and appends the config entry in it (``RecoverAlone``). Hard
    state and entry are of one Ready: after a crash, term and vote may be durable without the entry. Then it stands down
-   like the others, and its own vote tells that the recovery may be repeated.
+   like the others, and its own vote shows that the recovery may be repeated.
 3. It is the only voter now, and campaigns as usual. Its first entry commits the config and all before it."""
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ class RaftRecovery:
         state.ready.stood_down.append(event.token)
 
     def _is_the_tablet(self) -> Refusal | None:
-        """Return why the only voter leaves its tablet to no other replica: that would lack what this one has committed.
+        """Return why an only voter refuses to stand down: another replica may lack its committed entries.
 
-        It was perhaps recovered after the plan of this request was made. One that knows of a later recovery is no
-        majority any more."""
+        It may have been recovered after the plan of this request was made. A replica that knows of a later recovery is
+        no majority any more, and does not refuse."""
         state = self._state
         if state.config.voters() != (state.node_id,) or state.stands_down:
             return None
@@ -136,8 +136,8 @@ class RaftRecovery:
             return Refusal(RejectReason.CHANGED_SINCE, f"no recovery begins in term {term}; make a new plan")
         if recovery_id(state.log.last.term) == recovery_id(term):
             return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, of this recovery; nothing to do")
-        # The only voter is its own majority. To recover it only begins an epoch, above all that an earlier founding of
-        # the tablet may have (a catalog whose masters were all lost).
+        # An only voter is its own majority. Its recovery only begins a new epoch, which is above all entries that the
+        # tablet may have had before it was created anew (a catalog whose masters were all lost).
         alone = state.config.voters() == (state.node_id,)
         if not alone and (state.role is Role.LEADER or state.leader_is_alive()):
             heard = "this replica heard a leader within one election timeout"

@@ -1,4 +1,4 @@
-"""The only voter of a config takes nothing from a node with a newer config: that is of another founding (ADR 80)."""
+"""The only voter of a config takes nothing from a node with a newer config: that is of another tablet (ADR 80)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tests.unit.master.company import ME, OTHER, SETTINGS, WALL_US
 THIRD = NodeId("c" * 32)
 MEMBERS = tuple(Member(node_id=node_id, address=f"{node_id[0]}:1") for node_id in (ME, OTHER, THIRD))
 
-FOUNDING = TabletConfig(op_id=ZERO, members=MEMBERS)
+FIRST_CONFIG = TabletConfig(op_id=ZERO, members=MEMBERS)
 
 
 class StepLog(MasterCore):
@@ -120,7 +120,7 @@ class DriverOnFakes:
         self.replica: Any = SimpleNamespace(
             applier=self.applier,
             status=SimpleNamespace(
-                term=0, leader=None, role=Role.FOLLOWER, config=FOUNDING, committed_config=committed or FOUNDING
+                term=0, leader=None, role=Role.FOLLOWER, config=FIRST_CONFIG, committed_config=committed or FIRST_CONFIG
             ),
             failure="",
             on_status=None,

@@ -26,7 +26,9 @@ ADD = AddServer(node_id=NEW, address="127.0.0.1:4")
 class Leader:
     """A leading master. ``answers``: what the new master says, one after the other; the last one is repeated."""
 
-    def __init__(self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, founded_us: int = FOUNDED_US):
+    def __init__(
+        self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, cluster_created_us: int = FOUNDED_US
+    ):
         self.answers = list(answers)
         self.changes: list[tuple[MemberChange, OpId | None]] = []
         self.refused: list[StelaeError] = []
@@ -44,7 +46,9 @@ class Leader:
             call=self._call,
         )
         node: Any = SimpleNamespace(turns=self.turns, messenger=messenger)
-        catalog = SimpleNamespace(cluster=SimpleNamespace(created_us=founded_us) if founded_us else None)
+        catalog = SimpleNamespace(
+            cluster=SimpleNamespace(created_us=cluster_created_us) if cluster_created_us else None
+        )
         self.obstacle = ""
         core: Any = SimpleNamespace(catalog=catalog, obstacle_to_removal=lambda now_us: self.obstacle)
         MasterChanges(node, lambda: self.replica, lambda: core).serve()
@@ -84,9 +88,14 @@ class Leader:
 
 
 def says(
-    stage: BootstrapStage, founded_us: int = 0, members: tuple[NodeId, ...] = (NEW,), joining: tuple[NodeId, ...] = ()
+    stage: BootstrapStage,
+    cluster_created_us: int = 0,
+    members: tuple[NodeId, ...] = (NEW,),
+    joining: tuple[NodeId, ...] = (),
 ) -> BootstrapAnswer:
-    return BootstrapAnswer(masters=(), members=members, stage=stage, founded_us=founded_us, joining=joining)
+    return BootstrapAnswer(
+        masters=(), members=members, stage=stage, cluster_created_us=cluster_created_us, joining=joining
+    )
 
 
 JOINABLE = {
@@ -141,9 +150,9 @@ def test_only_the_leader_of_a_cluster_on_record_changes_masters() -> None:
     follower.ask(ADD)
     follower.ask(RemoveServer(node_id=ME))
     assert [type(error) for error in follower.refused] == [NotLeader, NotLeader]
-    founding = Leader(says(BootstrapStage.NEW), founded_us=0)
-    founding.ask(ADD)
-    assert [type(error) for error in founding.refused] == [Unavailable] and founding.changes == []
+    bootstrapping = Leader(says(BootstrapStage.NEW), cluster_created_us=0)
+    bootstrapping.ask(ADD)
+    assert [type(error) for error in bootstrapping.refused] == [Unavailable] and bootstrapping.changes == []
     starting = Leader(says(BootstrapStage.NEW))
     starting.replica = None
     starting.ask(ADD)

@@ -1,4 +1,4 @@
-"""Servers learn the masters with the answers to their heartbeats, and a leader of another founding gets no reports."""
+"""Servers learn the masters with the answers to their heartbeats, and a leader of another bootstrap gets no reports."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FOREIGN_SHARE: Final = 0.5
 """Of these, the share with a master of another cluster."""
 
 SINGLE_SHARE: Final = 0.25
-"""Of these, the share in which a single master founds the cluster."""
+"""Of these, the share in which a single master bootstraps the cluster."""
 
 
 STRIKES_SHARE: Final = 0.4

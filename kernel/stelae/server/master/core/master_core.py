@@ -76,9 +76,9 @@ from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.members import TabletConfig
 
 _PLANNING_REST = 9
-"""After a plan, the next one waits for so many times the time that it took."""
+"""The pause after a plan, as a multiple of the time that the plan took."""
 
-OTHER_FOUNDING = (
+OTHER_BOOTSTRAP = (
     "this master leads, and its log lacks config {} of the masters, which the server knows: another master leads the "
     "cluster by now, or this master's directory was formatted anew; see the masters with: stelae master list"
 )
@@ -121,7 +121,7 @@ class MasterCore:
         self._leadership: MasterLeadership | None = None
         self._tokens = itertools.count(1)
         self._effects: list[Effect] = []
-        self._founding = ClusterBootstrap()
+        self._bootstrap = ClusterBootstrap()
         self._freshness = Freshness()
         self._reading = ReadRequests(settings, self._freshness)
         self._changing = ChangeRequests(settings, rng, self._tokens, limits)
@@ -137,7 +137,7 @@ class MasterCore:
             self._effects += self._changing.retry(self._view(), leadership)
             self._reconcile(leadership)
         elif self._awaits_masters:
-            self._effects += self._founding.ask(self._time.now_us)
+            self._effects += self._bootstrap.ask(self._time.now_us)
         self._effects += self._freshness.ask(self._time, self._leader, leads=self._leader == self._node_id)
 
     def take_effects(self) -> tuple[Effect, ...]:
@@ -157,7 +157,7 @@ class MasterCore:
             if leadership.asked is None:
                 dues.append(leadership.policy_due_us)
         elif self._awaits_masters:
-            dues.append(self._founding.due_us)
+            dues.append(self._bootstrap.due_us)
         return min(dues, default=None)
 
     @property
@@ -205,7 +205,7 @@ class MasterCore:
 
     @property
     def _awaits_masters(self) -> bool:
-        return self._begun is not None and not self._founding.is_over(self.catalog)
+        return self._begun is not None and not self._bootstrap.is_over(self.catalog)
 
     @property
     def _begun(self) -> MasterLeadership | None:
@@ -247,7 +247,7 @@ class MasterCore:
             case HeartbeatReceived():
                 self._take_heartbeat(event)
             case MastersCompared():
-                self._founding.compared(event)
+                self._bootstrap.compared(event)
             case Planned():
                 self._take_plan(event)
             case _:
@@ -286,7 +286,7 @@ class MasterCore:
     def _ask(self, event: ChangeAsked) -> None:
         leadership = self._serving
         if self._awaits_masters:
-            self._effects.append(self._founding.refusal(event.token))
+            self._effects.append(self._bootstrap.refusal(event.token))
         elif leadership is None:
             error = NotLeader(self._leader)
             refuse = Refuse(token=event.token, code=error.code, detail=str(error), retryable=True, leader=self._leader)
@@ -296,7 +296,7 @@ class MasterCore:
 
     def _ask_question(self, event: ReadAsked) -> None:
         if self._awaits_masters:
-            self._effects.append(self._founding.refusal(event.token))
+            self._effects.append(self._bootstrap.refusal(event.token))
         else:
             self._effects += self._reading.ask(event, self._view(), self._serving, self._leader)
 
@@ -325,12 +325,13 @@ class MasterCore:
     def _answer_stranger(self, event: HeartbeatReceived) -> None:
         """Answer a server that knows a newer config of the masters, and do not count it as live.
 
-        It may be of another founding. Without that, a new catalog that is only about to lead would place replicas on
-        the servers of the lost one. A master that does not lead perhaps lags, and refuses nothing."""
+        The server may belong to a cluster of the same id that was bootstrapped separately. Without the refusal, a new
+        catalog would place replicas on the servers of a lost one. A master that does not lead may lag, and refuses
+        nothing."""
         if self._begun is None:
             self._effects.append(Reply(token=event.token, body=HeartbeatReply(term=0, leader=self._leader)))
             return
-        error = Unavailable(OTHER_FOUNDING.format(event.heartbeat.masters))
+        error = Unavailable(OTHER_BOOTSTRAP.format(event.heartbeat.masters))
         self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
 
     def _newer_masters(self, heartbeat: Heartbeat) -> TabletConfig | None:

@@ -15,7 +15,7 @@ from stelae.protocol.member_messages import ChangeMembersReply
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.master_core import MasterCore
-from stelae.server.master.driver.first_start import founded_us
+from stelae.server.master.driver.first_start import cluster_created_us
 from stelae.server.master.driver.master_comparison import answer_of
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica
 from stelae.server.tserver.member_service import check_change
@@ -80,7 +80,7 @@ class MasterChanges:
             raise Unavailable("this master has no system tablet yet")
         if replica.status.role is not Role.LEADER:
             raise NotLeader(replica.status.leader)
-        if not founded_us(self._catalog):
+        if not cluster_created_us(self._catalog):
             raise Unavailable("the cluster has not begun: its masters have to agree first")
         return replica
 
@@ -138,9 +138,9 @@ class MasterChanges:
         if isinstance(answer, StelaeError):
             step = "start it with: stelae master run, as a master of this cluster"
             return f"{name} does not answer as master {new.node_id}: {answer}; {step}"
-        if answer.stage is BootstrapStage.NEW or answer.founded_us == founded_us(self._catalog):
+        if answer.stage is BootstrapStage.NEW or answer.cluster_created_us == cluster_created_us(self._catalog):
             return ""
-        if answer.founded_us:
+        if answer.cluster_created_us:
             step = "format a new directory for it, if that cluster is not needed"
             return f"{name} is a master of another cluster with the same id; {step}"
         if self._has_begun_to_join(new, answer):
@@ -152,7 +152,9 @@ class MasterChanges:
         return f"{name} cannot say whether its system tablet is of this cluster; {step}"
 
     def _has_begun_to_join(self, new: AddServer, answer: BootstrapAnswer) -> bool:
-        """Whether what a node has is of a join to this cluster that ended early. It founds nothing: it has no vote."""
+        """Whether the data of a node is from a join to this cluster that ended early.
+
+        Such a node bootstraps no cluster, because it has no vote."""
         replica = self._leading()
         config = replica.status.config
         known = {new.node_id, *config.former_voters, *(member.node_id for member in config.members)}
@@ -173,4 +175,4 @@ def _may_change(answer: BootstrapAnswer | StelaeError) -> bool:
     """Whether a node that is only starting could answer otherwise soon."""
     if isinstance(answer, StelaeError):
         return isinstance(answer, RetryableError)
-    return answer.stage is BootstrapStage.UNKNOWN and not answer.founded_us
+    return answer.stage is BootstrapStage.UNKNOWN and not answer.cluster_created_us

@@ -2,7 +2,7 @@
 
 A directory without a system tablet is new, or it is a replacement under a name that has been used: a disk that was
 lost. A replica that begins anew there would vote without what it has promised, and outvote those who know
-(``durability.md`` rules 19 and 31). The two are told apart by the other masters:
+(``durability.md`` rules 19 and 31). The other masters know which of the two it is:
 
 1. The tablet is created only once all of them answer, name the same masters, and know of no cluster.
 2. The cluster goes on record only once all of them have a system tablet with those members (``cluster_bootstrap``).
@@ -12,8 +12,8 @@ lost. A replica that begins anew there would vote without what it has promised, 
 
 So when a cluster is on record, every master has created its tablet, and a directory without one is not that of a master
 of this cluster. A master whose tablet has failed, or holds entries that are not applied, cannot say whether a cluster
-has begun, and is asked again. A master that lost its disk while another one was away since the beginning is told apart
-by the third: with two disks of three lost only an operator can."""
+has begun, and is asked again. If a master lost its disk while another one was away since the beginning, the third one
+knows. If two disks of three are lost, only an operator can know."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class FirstStart:
     def _joins(self, begun: list[str]) -> str:
         """Return what a master waits for that joins a cluster."""
         node = self._node
-        told = f"the cluster has begun without this master (told by {', '.join(begun)})"
+        told = f"the cluster has begun without this master (according to {', '.join(begun)})"
         if not begun:
             listed = ", ".join(member.address for member in self._tablet.members)
             told = f"[masters] does not list this master, and no cluster is known at {listed}"
@@ -168,7 +168,7 @@ class FirstStart:
     def _refuse_for_good(self, begun: list[str]) -> None:
         del self._loader.delayed[SYSTEM_TABLET]
         reason = (
-            f"the cluster has begun (told by {', '.join(begun)}) and this master's directory is new: an empty one "
+            f"the cluster has begun (according to {', '.join(begun)}) and this master's directory is new: an empty one "
             "would vote without what the master has promised. Put its old directory back; or format it without --uuid, "
             "take its entry out of [masters], and replace the lost master: stelae master replace"
         )
@@ -210,7 +210,7 @@ class FirstStart:
             members=() if replica is None else tuple(member.node_id for member in replica.status.config.members),
             stage=self._stage(),
             joining=() if replica is None else _never_voters(replica.status),
-            founded_us=founded_us(self._catalog()),
+            cluster_created_us=cluster_created_us(self._catalog()),
         )
         request.reply([encode(answer)])
 
@@ -227,7 +227,7 @@ class FirstStart:
         return BootstrapStage.EMPTY if all_applied else BootstrapStage.UNKNOWN
 
 
-def founded_us(catalog: Catalog | None) -> int:
+def cluster_created_us(catalog: Catalog | None) -> int:
     """Return when the cluster of a catalog was put on record; 0 if it was not."""
     return 0 if catalog is None or catalog.cluster is None else catalog.cluster.created_us
 

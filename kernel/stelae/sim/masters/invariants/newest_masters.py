@@ -1,4 +1,4 @@
-"""Servers and clients follow the newest committed config of the masters that they were told, and never an older one."""
+"""Servers and clients follow the newest committed config of the masters that they received, and never an older one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.tserver import SimServer
 from stelae.spi.members import TabletConfig
 
-FOUNDING_CONFIGS = 2
-"""The config of the beginning is that of the files at first, and then that of the first entry."""
+FIRST_CONFIGS = 2
+"""The configs before any change: the one of the files, and the one of the first entry."""
 
 
 class NewestMasters(MastersInvariant):
-    """What a server or client follows is the newest config of the masters that it was told, and is committed.
+    """A server or client follows the newest config of the masters that it received, and that config is committed.
 
     At the end every server follows the newest one, if any master was ever added or removed."""
 
@@ -36,6 +36,6 @@ class NewestMasters(MastersInvariant):
     def at_end(self, masters: list[SimMaster], servers: list[SimServer]) -> None:
         """Check that every server has learned all changes."""
         newest = self.world.masters_config
-        for server in servers if len(self.world.configs) > FOUNDING_CONFIGS else ():
+        for server in servers if len(self.world.configs) > FIRST_CONFIGS else ():
             if server.masters_view().config != newest:
                 self.fail(f"{server.endpoint.name} does not follow config {newest.op_id} of the masters")
