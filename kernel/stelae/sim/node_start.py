@@ -409,7 +409,7 @@ class NodeStart:
         state = wal.logs()[SCRATCH_LOG]
         writer.open_log(SCRATCH_LOG, state.last)
         floor = self._models[SCRATCH_LOG].collectable
-        rng = self._rng("scribe")
+        rng = self._rng("scribe")  # The names of streams stay: they decide what the known seeds draw.
         scratch_log = ScratchLogWriter(self._process, writer, rng, self._context.coverage, state.last, floor)
         scratch_log.start()
         return scratch_log

@@ -19,6 +19,7 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.wal import Failed, Outcome
 
 SCRATCH_LOG: Final = LogId(TabletId("scribe"), 1)
+"""The name stays: names of files decide what the known seeds draw."""
 
 PAUSE_US = (20_000, 500_000)
 REPAIR_US = 300_000
@@ -51,7 +52,7 @@ class ScratchLogWriter:
 
     def start(self) -> None:
         """Begin to act at random times until ``stopping``."""
-        self._process.schedule(skewed(self._rng, *PAUSE_US), "scribe", self._act)
+        self._process.schedule(skewed(self._rng, *PAUSE_US), "scratch_log", self._act)
 
     def _act(self) -> None:
         if self.stopping:
@@ -94,7 +95,7 @@ class ScratchLogWriter:
         if isinstance(outcome, Failed) and not self._broken:
             self._broken = True
             self._coverage.hit("scratch_log.failed")
-            self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
+            self._process.schedule(REPAIR_US, "scratch_log.repair", self._repair)
 
     def _repair(self) -> None:
         def repaired(result: object) -> None:
@@ -103,7 +104,7 @@ class ScratchLogWriter:
                 self._last = result
                 self._terms = max(self._terms, result.term) + 1
             else:
-                self._process.schedule(REPAIR_US, "scribe.repair", self._repair)
+                self._process.schedule(REPAIR_US, "scratch_log.repair", self._repair)
 
         self._writer.repair(SCRATCH_LOG, repaired)
 

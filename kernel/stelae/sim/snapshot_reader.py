@@ -27,7 +27,7 @@ from stelae.spi.store import Cursor
 PAUSE_US = (50_000, 2_500_000)
 ROWS_MAX: Final = 6
 RECENT: Final = 16
-"""Most scans are as of one of so many last entries. Older entries are soon below the history floor."""
+"""Most scans are as of one of this number of last entries. Older entries are soon below the history floor."""
 
 RESUMED: Final = 0.2
 """Share of the steps that resume a scan with a new cursor."""
@@ -89,7 +89,7 @@ class SnapshotReader:
 
     def start(self) -> None:
         """Begin to scan at random times until ``stopping``."""
-        self._process.schedule(skewed(self._rng, *FIRST_US), "historian", self._act)
+        self._process.schedule(skewed(self._rng, *FIRST_US), "snapshot_reader", self._act)
 
     def _act(self) -> None:
         if self.stopping or self._replica.state in _DONE_WORKING:
@@ -98,7 +98,7 @@ class SnapshotReader:
             self._begin()
         else:
             self._continue(self._scan)
-        self._process.schedule(skewed(self._rng, *PAUSE_US), "historian", self._act)
+        self._process.schedule(skewed(self._rng, *PAUSE_US), "snapshot_reader", self._act)
 
     def _begin(self) -> None:
         at = self._draw_time()
