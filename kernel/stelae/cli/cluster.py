@@ -109,7 +109,8 @@ def down(
             "--timeout-s",
             min=1,
             max=300,
-            help="Seconds that the tablet servers have, and then the masters, before those that still run are killed.",
+            help="Seconds to wait for the tablet servers to stop, and then for the masters. Processes that still run "
+            "are killed.",
         ),
     ] = 20,
     as_json: JsonOption = False,

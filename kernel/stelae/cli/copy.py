@@ -58,7 +58,7 @@ def pause(
     tablet: TabletArgument = None,
     everything: AllOption = False,
     for_s: Annotated[
-        float, typer.Option("--for-s", min=1, max=86_400, help="Seconds after which it goes on by itself.")
+        float, typer.Option("--for-s", min=1, max=86_400, help="Seconds until the copy resumes.")
     ] = 3_600.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
@@ -107,7 +107,7 @@ def cancel(
     tablet: TabletArgument = None,
     everything: AllOption = False,
     not_for_s: Annotated[
-        float, typer.Option("--not-for-s", min=1, max=86_400, help="Seconds in which it does not begin again.")
+        float, typer.Option("--not-for-s", min=1, max=86_400, help="Seconds during which the server refuses this copy.")
     ] = 600.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
@@ -133,11 +133,20 @@ def cancel(
 def limit(
     server: Annotated[str, typer.Argument(metavar="SERVER", help=NAME_HELP.format("tablet server", "tserver-1"))],
     incoming: Annotated[
-        str | None, typer.Option("--in", metavar="BYTES", help="Of all copies to the server, such as 20MiB, or none.")
+        str | None,
+        typer.Option(
+            "--in",
+            metavar="BYTES",
+            help="Limit in bytes per second for all copies to the server together, such as 20MiB, or none.",
+        ),
     ] = None,
     outgoing: Annotated[
         str | None,
-        typer.Option("--out", metavar="BYTES", help="Of all copies from the server, such as 20MiB, or none."),
+        typer.Option(
+            "--out",
+            metavar="BYTES",
+            help="Limit in bytes per second for all copies from the server together, such as 20MiB, or none.",
+        ),
     ] = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",

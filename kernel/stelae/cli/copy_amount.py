@@ -33,7 +33,7 @@ class CopyAmount:
         return self.bytes_total is not None
 
     def time_ms(self, bytes_left: int) -> int | None:
-        """Return how long so many bytes take at the present rate; ``None`` if that is unknown."""
+        """Return how long these bytes take at the present rate; ``None`` if that is unknown."""
         return bytes_left * 1000 // self.bytes_per_s if self.bytes_per_s else None
 
     def document(self) -> dict[str, Any]:

@@ -134,7 +134,8 @@ def check(directory: DirectoryArgument = None, config: ConfigOption = None, as_j
     The node must not run: while it runs, files come and go. The log is opened as a start of the node does it, which
     removes an unfinished write at its end. Nothing else is changed.
 
-    It also names the replicas that would not start, with the reason. What belongs to one of them cannot always be told.
+    It also names the replicas that would not start, with the reason. The command cannot always find
+    the files that belong to such a replica.
 
     Exit code 1: there are files that no process will remove, or replicas that would not start.
 

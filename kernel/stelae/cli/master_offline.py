@@ -12,7 +12,9 @@ from stelae.cli.kit.progress import ProgressOption
 ConfigOption = Annotated[str, typer.Option("--config", help="The node.toml of the stopped master.")]
 MembersArgument = Annotated[
     list[str],
-    typer.Argument(metavar="UUID=HOST:PORT...", help="All masters, this one among them, as `stelae fs uuid` has them."),
+    typer.Argument(
+        metavar="UUID=HOST:PORT...", help="All masters, including this one. `stelae fs uuid` prints the uuid of each."
+    ),
 ]
 
 
@@ -26,7 +28,7 @@ def rewrite(
     members: MembersArgument,
     config: ConfigOption,
     timeout_s: Annotated[
-        float, typer.Option("--timeout-s", min=0.1, max=300.0, help="Seconds for each change to be made.")
+        float, typer.Option("--timeout-s", min=0.1, max=300.0, help="Timeout of each change, in seconds.")
     ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +52,7 @@ def rewrite(
 
 
 def copy(
-    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="A master that runs.")],
+    source: Annotated[str, typer.Option("--from", metavar="HOST:PORT", help="Address of a running master.")],
     config: ConfigOption,
     timeout_s: Annotated[
         float, typer.Option("--timeout-s", min=0.1, max=300.0, help="Seconds until a leader has to answer.")

@@ -1,4 +1,4 @@
-"""The config of a tablet as text and as plain values, for ``stelae tablet config`` and its sisters."""
+"""The config of a tablet as text and as plain values, for ``stelae tablet config`` and related commands."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _role(member: Member, view: ConfigView) -> str:
 
 
 def _log(member: Member, view: ConfigView) -> str:
-    """Return up to which entry a member has the log, as its leader knows it."""
+    """Return the last entry that the leader knows the member to hold, as text."""
     if member.node_id == view.node_id:
         return f"entry {view.last.index}"
     known = {one.node_id: one for one in view.progress}.get(member.node_id)
@@ -70,7 +70,7 @@ def _log(member: Member, view: ConfigView) -> str:
 
 
 def _demoted(view: ConfigView) -> str:
-    """Return what to do about demoted voters that follow while a member has no rows, which wait for that."""
+    """Return the advice for demoted voters that follow the leader while a witness waits to copy the rows, or ''."""
     progress = {one.node_id: one for one in view.progress if one.state == "REPLICATE"}
     if not any(one.log_only for one in progress.values()):
         return ""

@@ -106,7 +106,7 @@ class MoveProgress:
         return {"step": self.step.value, "copy": self.amount.document()}
 
     async def look(self) -> None:
-        """Ask the target for its copy once. Without one, the last copy that was seen is still told as ``amount``."""
+        """Ask the target for its copy once. Without one, ``amount`` still shows the last copy that was seen."""
         self._copy = await self._look()
         if self._copy is not None and (amount := amount_of([self._copy])).is_known:
             self.amount = amount

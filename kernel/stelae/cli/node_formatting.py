@@ -1,4 +1,4 @@
-"""Formatting of the nodes of a local cluster in this process, because a process for each takes a second of CPU time."""
+"""Formats the nodes of a local cluster in this process. A process for each node would take a second of CPU time."""
 
 from __future__ import annotations
 

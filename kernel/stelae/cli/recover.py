@@ -23,6 +23,15 @@ ServersOption = Annotated[
     ),
 ]
 
+TabletServersOption = Annotated[
+    str,
+    typer.Option(
+        "--servers",
+        metavar="HOST:PORT,...",
+        help="Addresses of all tablet servers. Required for a new catalog, which lists no servers.",
+    ),
+]
+
 MastersOption = Annotated[
     str,
     typer.Option(
@@ -87,7 +96,7 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan of `stelae recover plan --out FILE`.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     wait: Annotated[
-        float, typer.Option("--wait-s", min=0.0, help="Then wait so many seconds until all replicas are there again.")
+        float, typer.Option("--wait-s", min=0.0, help="Wait up to this many seconds for all replicas to be restored.")
     ] = 0.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
@@ -120,22 +129,20 @@ def catalog(
     name: Annotated[
         list[str] | None,
         typer.Option(
-            "--name", metavar="TABLE_ID=NAME", help="Name of a table: servers only know its id. May be repeated."
+            "--name",
+            metavar="TABLE_ID=NAME",
+            help="Name to give a table. Servers store only the table id. May be repeated.",
         ),
     ] = None,
     leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", metavar="TABLET", help="Do not adopt it. May be repeated.")
+        list[str] | None,
+        typer.Option("--leave-out", metavar="TABLET", help="Do not adopt this tablet. May be repeated."),
     ] = None,
     create_missing: Annotated[
-        bool, typer.Option("--create-missing", help="Create an empty tablet for a partition that has none left.")
+        bool, typer.Option("--create-missing", help="Create an empty tablet for each partition without a tablet.")
     ] = False,
     apply_plan: Annotated[bool, typer.Option("--apply", help="Adopt the tables. Default: only show them.")] = False,
-    servers: Annotated[
-        str,
-        typer.Option(
-            "--servers", metavar="HOST:PORT,...", help="Addresses of all tablet servers. A new catalog knows none."
-        ),
-    ] = "",
+    servers: TabletServersOption = "",
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,

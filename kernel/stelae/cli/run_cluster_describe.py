@@ -46,7 +46,7 @@ async def _collect(cluster: MastersTarget, tables: Sequence[str]) -> ClusterStat
 def describe_cluster(found: ClusterState) -> dict[str, Any]:
     """Return the map of a cluster as plain values: masters, servers, and tables with the replicas of each tablet.
 
-    ``cluster_id`` is ``None`` if no node has told it. ``problem`` is empty if a master leads."""
+    ``cluster_id`` is ``None`` if no node has answered with it. ``problem`` is empty if a master leads."""
     ids = {facts.info.cluster_id for facts in found.nodes.values() if facts.info is not None}
     return {
         "cluster_id": min(ids, default=None),

@@ -119,7 +119,7 @@ def run_limit(cluster: MastersTarget, name: str, incoming: str | None, outgoing:
 
 
 def plain_limits(limits: CopyLimits) -> dict[str, int | None]:
-    """Return limits as fields of a JSON document. 0: no limit. ``None``: it cannot be told."""
+    """Return limits as fields of a JSON document. 0: no limit. ``None``: it is unknown."""
     return {
         "fetch_bytes_per_s_max": limits.fetch_bytes_per_s_max,
         "serve_bytes_per_s_max": limits.serve_bytes_per_s_max,

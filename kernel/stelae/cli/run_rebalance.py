@@ -32,7 +32,7 @@ from stelae.spi.policy import MasterPolicy, PolicySnapshot
 
 POLL_S = 0.5
 QUIET_LOOKS = 3
-"""So many looks in a row must find nothing to do: between two steps of a move there may be nothing for a moment."""
+"""Number of checks in a row that must find nothing to do. Between two steps of a move there may be nothing to do."""
 
 ACTIONS_SHOWN_MAX = 1_000
 
@@ -108,7 +108,7 @@ async def _cluster(client: AsyncClient, catalog: CatalogClient, timeout_s: float
     masters = (await catalog.masters_view(timeout_s=timeout_s)).members
     told = [one.info.settings for one in (await ask_nodes(client.connection, masters)).values() if one.info is not None]
     if not told:
-        raise Unavailable("no master tells which policy it runs; see why with: stelae check")
+        raise Unavailable("no master answers which policy it runs; see why with: stelae check")
     settings = told[0]
     name = str(settings.get("engines.policy", "placement"))
     policy: Any = Registry.installed().engine(EngineKind.POLICY, name)

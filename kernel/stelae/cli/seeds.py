@@ -13,7 +13,7 @@ SEEDS_MAX = 1_000_000
 Result = TypeVar("Result")
 
 PROGRESS_EVERY = 25
-"""A line of progress is printed after so many seeds."""
+"""Number of seeds between two lines of progress."""
 
 
 def chosen_seeds(seed: int | None, seeds: str | None) -> range:

@@ -37,8 +37,8 @@ def retire(
     """Move all replicas away from a tablet server, so that it can be stopped for good.
 
     The server serves until its last replica is gone. It gets no new replicas, and hands over leaderships. The masters
-    move the replicas one change at a time for each tablet, and go on whether the command waits or not, and also under
-    the next leading master. The command can be repeated, to see how far it is. `stelae tserver activate` ends it.
+    move the replicas one change at a time for each tablet. They continue even if the command exits or another master
+    becomes leader. Repeat the command to see how many are left. `stelae tserver activate` ends the retirement.
 
     Example: stelae tserver retire 127.0.0.1:7053 --connect 127.0.0.1:7051 --wait"""
     from stelae.cli.masters_target import MastersTarget

@@ -22,7 +22,7 @@ def shrink_seed(
         str | None, typer.Option(metavar="N,N,...", help="Start from these faults of the plan. `none`: no faults.")
     ] = None,
     operations_max: Annotated[
-        int | None, typer.Option(min=0, help="Start from at most so many operations of each client.")
+        int | None, typer.Option(min=0, help="Start from at most this number of operations of each client.")
     ] = None,
     profile: ProfileOption = "standard",
     runs_max: Annotated[int, typer.Option(min=1, help="Most runs of the search.")] = 200,

@@ -18,7 +18,8 @@ ConfigIdOption = Annotated[
     typer.Option(
         "--config-id",
         metavar="TERM.INDEX",
-        help="Do it only if this is the committed config. `stelae tablet config` shows it. Default: the present one.",
+        help="Change the tablet only if its committed config has this op id. `stelae tablet config` shows it. "
+        "Default: the op id of the present config.",
     ),
 ]
 
@@ -58,7 +59,8 @@ def add_replica(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="PRE_VOTER: becomes a voter. NON_VOTER: never votes. WITNESS: votes soon, and has the log only.",
+            help="PRE_VOTER: becomes a voter. NON_VOTER: never votes. "
+            "WITNESS: votes once it has caught up; stores the log but no rows.",
         ),
     ] = "PRE_VOTER",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the replica is a voter.")] = False,

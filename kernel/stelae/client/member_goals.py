@@ -92,7 +92,7 @@ def no_successor_text(view: ConfigView) -> str:
     others = [member for member in view.config.members if member.node_id != view.node_id]
     if any(member.member_type is MemberType.VOTER for member in others):
         return ""
-    fact = f"{_name(view)} leads tablet {view.tablet_id} and is its only VOTER, so nobody can take over"
+    fact = f"{_name(view)} leads tablet {view.tablet_id} and is its only VOTER, so no other member can become leader"
     waiting = [member.address for member in others if member.member_type is MemberType.PRE_VOTER]
     if waiting:
         look = "stelae master list" if view.tablet_id == SYSTEM_TABLET else f"stelae tablet config {view.tablet_id}"

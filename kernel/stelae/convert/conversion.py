@@ -144,7 +144,7 @@ def check_source(reports: list[LogReport]) -> None:
         advice = "replace these replicas from their peers while the node runs on its present engine, then convert"
         raise Corrupt(f"{problem_counts(reports)}; {advice}\n" + "\n".join(bad))
     if bad:
-        raise StorageError(f"{problem_counts(reports)}; see to the disk and try again\n" + "\n".join(bad))
+        raise StorageError(f"{problem_counts(reports)}; repair the disk and try again\n" + "\n".join(bad))
 
 
 def _build(

@@ -25,7 +25,7 @@ class ProgressMeter:
     """Receives the progress of long work. This class ignores it; commands have one that prints."""
 
     def begin(self, phase: str, entries: int) -> None:
-        """A phase with so many entries begins; ``phase`` is a word for people."""
+        """A phase begins, with the number of entries that it will process. ``phase`` is a word for people."""
 
     def add(self, entries: int, size_bytes: int) -> None:
         """``entries`` more entries are done; their bodies have ``size_bytes`` bytes."""

@@ -191,7 +191,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         CopyRefusalCode.LEADS,
         lambda asked, here: here.leads and asked.term == here.term,
-        lambda _asked, here: f"this replica leads the tablet in term {here.term}, so nobody else does; ask it",
+        lambda _asked, here: f"this replica is the only leader of term {here.term}, and a leader is never replaced "
+        "by a copy; ask this replica for changes of the tablet",
     ),
     Guard(
         CopyRefusalCode.OLD_CONFIG,

@@ -36,7 +36,7 @@ NEW_PLAN = "make a new plan with `stelae recover plan`"
 
 
 class RecoveryResult(StrEnum):
-    """What became of a tablet."""
+    """The outcome of a recovery, for one tablet."""
 
     RECOVERED = "RECOVERED"
     DONE_ALREADY = "DONE_ALREADY"  #: This plan was applied to the tablet before.

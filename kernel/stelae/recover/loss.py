@@ -36,7 +36,7 @@ def loss_text(
     """
     sentences = [
         f"Lost: entries after {best.last} that only the lost nodes may have had. Writes among them may have been "
-        f"acknowledged. Nobody can say how many they are: {len(lost)} of {voters + _learners(lost, ranking, voters)} "
+        f"acknowledged. Their number is unknown: {len(lost)} of {voters + _learners(lost, ranking, voters)} "
         "members do not answer."
     ]
     if best.applied_us:
@@ -57,7 +57,7 @@ def loss_text(
     if unsure > 0:
         sentences.append(
             f"Kept: the last {unsure} {'entry' if unsure == 1 else 'entries'} of the survivor, which no survivor knows "
-            "to be committed. Clients may have been told that these writes failed."
+            "to be committed. Clients may have got an error for these writes."
         )
     if table == CATALOG:
         sentences.append(OF_CATALOG)

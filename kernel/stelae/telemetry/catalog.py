@@ -111,7 +111,7 @@ _LOG = (
         "1: the fast preset, `[log] fast`, writes the log; 0: a thread of the node writes it",
         source="log_fast",
     ),
-    _gauge("log_queue_bytes", "bytes that wait for the log; at the limit writers are pushed back"),
+    _gauge("log_queue_bytes", "bytes that wait for the log; at the limit writes are throttled"),
     _gauge("log_queue_limit_bytes", "the limit of `log_queue_bytes`: `queue_bytes_max` of `[log]`"),
 )
 

@@ -130,7 +130,7 @@ def test_what_the_disk_does_not_give_back_now_is_named_and_not_called_damage(
         assert (problem["path"], problem["damage"]) == (str(path), False)
         assert "1 of 3 logs cannot be read now" in invoke("verify", root, code=1)[1]
         assert f"cannot be read now: {path}" in invoke("dump", root, code=1)[1]
-        with pytest.raises(StorageError, match="1 of 3 logs cannot be read now; see to the disk") as caught:
+        with pytest.raises(StorageError, match="1 of 3 logs cannot be read now; repair the disk") as caught:
             invoke("convert", root, "--to", "shared")
         assert not isinstance(caught.value, Corrupt)
     assert document("verify", root)["ok"]

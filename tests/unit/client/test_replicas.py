@@ -290,7 +290,7 @@ def test_a_transfer_to_the_leader_is_done_and_one_to_a_member_without_a_vote_say
         run(Leader(view()).replicas.transfer(NEW))
 
 
-ALONE = "leader:1 leads tablet t and is its only VOTER, so nobody can take over"
+ALONE = "leader:1 leads tablet t and is its only VOTER, so no other member can become leader"
 
 
 @pytest.mark.parametrize(

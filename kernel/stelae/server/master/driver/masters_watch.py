@@ -1,4 +1,4 @@
-"""Knows which masters there are, and answers those that ask: clients, new masters, removed ones.
+"""Tracks the current masters, and answers requests for their list: from clients, new masters and removed masters.
 
 A master knows the masters from the committed config of its own log. That may be old: a master that was removed gets no
 more entries, and one that joins has no log yet. So a master that hears no leader asks the other masters it knows for
@@ -45,12 +45,12 @@ class MastersWatch:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Answer requests, and look from now on."""
+        """Answer requests, and start the periodic check."""
         self._node.messenger.serve(MASTERS, self._answer)
         self._wait()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the periodic check."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -125,8 +125,8 @@ class MastersWatch:
         if removed and not self._told_removed and config is not None:
             masters = ", ".join(member.address for member in config.members)
             log.warning(
-                "this master was removed: config %s has the masters %s. It serves nobody; stop it, or add it again "
-                "with: stelae master add",
+                "this master was removed: config %s has the masters %s. It serves the catalog no longer. Stop it, or "
+                "add it again with: stelae master add",
                 config.op_id,
                 masters,
             )
