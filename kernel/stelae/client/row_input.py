@@ -74,8 +74,8 @@ class RowInput:
         elif family == "polars" and hasattr(data, "collect"):
             yield from self._arrow(data.collect())
         elif isinstance(data, list | tuple) and data and type(data[0]).__module__.partition(".")[0] == "pyarrow":
-            for part in data:
-                yield from self._arrow(part)
+            for batch in data:
+                yield from self._arrow(batch)
         elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
             yield from self._rows(data)
         else:
@@ -254,8 +254,8 @@ class RowInput:
         if bad:
             arrow = arrow.filter(pa.array([row not in bad for row in range(count)], pa.bool_()))
             positions = [position for row, position in enumerate(positions) if row not in bad]
-        for start, part in _parts(arrow):
-            yield InputBatch(RowBatch.from_arrays(layout, part.columns), positions[start : start + len(part)])
+        for start, batch in _small_batches(arrow):
+            yield InputBatch(RowBatch.from_arrays(layout, batch.columns), positions[start : start + len(batch)])
 
 
 def layout_of_names(schema: Schema, kind: OpKind, names: Iterable[str]) -> Layout:
@@ -331,19 +331,19 @@ def _stream_batches(reader: Iterable[Any]) -> Iterator[Any]:
         raise CallerError(f"the stream of batches failed; the batches before are written: {error}") from error
 
 
-def _parts(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Divide a batch into parts of about ``BATCH_BYTES``; yield each with the number of its first row.
+def _small_batches(batch: Any) -> Iterator[tuple[int, Any]]:
+    """Divide a batch into batches of about ``BATCH_BYTES``; yield each with the number of its first row.
 
-    Rows may differ in size: a part that is more than twice as large is halved until it is not, or has one row."""
+    Rows may differ in size: a batch that is more than twice as large is halved until it is not, or has one row."""
     rows = _rows_per_batch(batch)
     remaining = [(start, batch.slice(start, rows)) for start in range(0, len(batch), rows)][::-1]
     while remaining:
-        start, part = remaining.pop()
-        if len(part) < 2 or _size_bytes(part) <= 2 * BATCH_BYTES:
-            yield start, part
+        start, small = remaining.pop()
+        if len(small) < 2 or _size_bytes(small) <= 2 * BATCH_BYTES:
+            yield start, small
             continue
-        half = len(part) // 2
-        remaining += [(start + half, part.slice(half)), (start, part.slice(0, half))]
+        half = len(small) // 2
+        remaining += [(start + half, small.slice(half)), (start, small.slice(0, half))]
 
 
 def _size_bytes(batch: Any) -> int:

@@ -222,20 +222,20 @@ class TableWriter:
         self, kind: OpKind, batch: InputBatch, tally: FailureTally, refused: list[RefusedRows]
     ) -> Iterator[TabletOperation]:
         columns = self._columns_of(kind, batch.rows)
-        for share in self.partitioning.split(batch.rows):
-            has_all = len(share.rows) == len(batch.rows)
-            positions = batch.positions if has_all else [batch.positions[number] for number in share.positions]
-            if share.partition == NO_PARTITION:
-                reason = self._no_partition_reason(share.rows)
-                refused.append(RefusedRows(InputBatch(share.rows, positions), NoPartition.code, reason))
+        for own in self.partitioning.split(batch.rows):
+            has_all = len(own.rows) == len(batch.rows)
+            positions = batch.positions if has_all else [batch.positions[number] for number in own.positions]
+            if own.partition == NO_PARTITION:
+                reason = self._no_partition_reason(own.rows)
+                refused.append(RefusedRows(InputBatch(own.rows, positions), NoPartition.code, reason))
                 continue
-            for rows, start, encoded in _encoded(kind, columns, self.fence, share.rows, 0):
+            for rows, start, encoded in _encoded(kind, columns, self.fence, own.rows, 0):
                 own_positions = positions[start : start + len(rows)]
                 if len(encoded.rows) > OP_BYTES_MAX:
                     reason_text = f"the row takes {len(encoded.rows)} bytes; at most {OP_BYTES_MAX} are accepted"
                     tally.fail(own_positions[0], "TOO_LARGE", reason_text)
                 else:
-                    yield TabletOperation(share.partition, rows, own_positions, encoded)
+                    yield TabletOperation(own.partition, rows, own_positions, encoded)
 
     def _columns_of(self, kind: OpKind, rows: RowBatch | FewRows) -> tuple[int, ...] | None:
         """Return the column ids of rows; ``None``: exactly the columns that a write of this kind has by default."""

@@ -1,4 +1,4 @@
-"""The view of a log that a copy takes: the engine's snapshot, or entries that are read one piece after the other."""
+"""The view of a log that a copy takes: the engine's snapshot, or entries that are read in several steps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def view_of(wal: WalEngine, log: LogId, first: int) -> WalSnapshot:
 class EntriesRead(WalSnapshot):
     """A view for an engine that makes no snapshots. It is read once, and soon.
 
-    Between two reads, a suffix of the log may be replaced. The two pieces are of one log only if the last entry of the
-    first piece is still there after the second read: an op id is that of one entry, and terms never decrease."""
+    Between two reads, a suffix of the log may be replaced. The entries of both reads are of one log only if the last
+    entry of the first read is still in the log after the second: an op id identifies one entry, and terms never
+    decrease."""
 
     def __init__(self, wal: WalEngine, log: LogId, first: int) -> None:
         self._wal = wal
@@ -41,7 +42,7 @@ class EntriesRead(WalSnapshot):
         """Return every entry in index order. Raises ``Unavailable`` if a part of them was replaced meanwhile."""
         first, before = self._first, None
         while first < self._end:
-            found = self._piece(first, before)
+            found = self._read(first, before)
             yield from found
             before = found[-1].op_id
             first = before.index + 1
@@ -49,7 +50,7 @@ class EntriesRead(WalSnapshot):
     def release(self) -> None:
         """Do nothing: the view holds nothing."""
 
-    def _piece(self, first: int, before: OpId | None) -> list[Entry]:
+    def _read(self, first: int, before: OpId | None) -> list[Entry]:
         try:
             found = self._wal.read(self._log, first, self._end, READ_BYTES)
             replaced = before is not None and self._wal.op_id_at(self._log, before.index) != before

@@ -1,4 +1,4 @@
-"""Builds the answer to a lookup from portions of its keys.
+"""Builds the answer to a lookup. The keys are looked up in several steps.
 
 An answer ends after ``LOOKUP_REPLY_BYTES`` of rows, and the client asks again for the rest. If all keys were looked up
 first, a request for a thousand large rows would read all of them for each of its answers, and hold them in memory."""
@@ -15,10 +15,10 @@ from stelae.spi.schema import Schema
 from stelae.spi.store import FoundRows
 
 FIRST_KEYS = 32
-"""The keys of the first portion. The size of their rows says how many more fit."""
+"""The number of keys of the first step. The size of their rows says how many more fit."""
 
 GROWTH = 8
-"""A portion has at most so many times the keys of all before it: later rows may be larger."""
+"""The number of keys of a step is at most this multiple of the keys before it: later rows may be larger."""
 
 _encode_row = msgspec.msgpack.Encoder().encode
 

@@ -2,8 +2,8 @@
 
 The requests for the latest rows of one replica in one turn of the loop share one read index. It is asked for at the end
 of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop, which turns to other
-work between requests. What needs the disk goes to the pool for scans, in one piece for all requests that were answered
-by the same read index. Requests that were given up before they are looked at are not read."""
+work between requests. Lookups that need the disk run on the pool for scans, as one task for all requests of the same
+read index. A request that was given up before its turn is not read."""
 
 from __future__ import annotations
 

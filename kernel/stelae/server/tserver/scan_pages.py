@@ -134,12 +134,12 @@ class PageReader:
         self._cursor, self._schema_version = cursor, version
         return self.next()
 
-    def _stored_page(self, piece: StoredPage) -> Frames:
+    def _stored_page(self, page: StoredPage) -> Frames:
         """Return the frames of a page of stored rows, with the file's footer unless the client has it."""
         assert self._cursor is not None
-        known, self.file = self.file, piece.stored.file
-        frames: Frames = [b"".join(piece.data), *([] if known == self.file else [piece.footer()])]
-        return [self._advance(piece.row_count, self._cursor.resume_token, piece.stored), *frames]
+        known, self.file = self.file, page.stored.file
+        frames: Frames = [b"".join(page.data), *([] if known == self.file else [page.footer()])]
+        return [self._advance(page.row_count, self._cursor.resume_token, page.stored), *frames]
 
     def _advance(self, found: int, after: bytes | None, stored: StoredRows | None = None) -> bytes:
         """Move the spec behind a page of ``found`` rows, and return the page's encoded ``ScanPage``."""

@@ -1,6 +1,6 @@
 """Work of the leader besides tablets: it records servers, drops old answers and removes expired tables.
 
-Each piece is a transition. Many of them share a batch, and those for which there is no room come again with a scan."""
+Each change is a transition. Many of them share a batch. The next scan returns those that did not fit into it."""
 
 from __future__ import annotations
 
