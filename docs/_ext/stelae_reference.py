@@ -7,8 +7,8 @@ Directives, each with one argument ``module:Name`` or none:
 - ``stelae-errors``: every error code, by who must act
 - ``stelae-commands``: every command with its help
 - ``stelae-transitions``: a total transition table, from the data that the code runs on
-- ``stelae-startup``: the table that decides what becomes of a replica at start
-- ``stelae-recovery``: the table that decides what becomes of the files of a log
+- ``stelae-startup``: the table that decides what happens to a replica at start
+- ``stelae-recovery``: the table that decides what happens to the files of a log
 - ``stelae-metrics``: every metric that a node serves, by section
 - ``stelae-spark-options``: every option of the Spark data source; ``stelae-spark-foreign``: those of other connectors
 - ``stelae-spark-types``: the Spark type of every column type; ``stelae-spark-refused``: types that no table stores
