@@ -233,10 +233,10 @@ def _is_beyond(answer: OpResult | BaseException) -> bool:
 
 
 def begun(fence: SourceFence) -> SourceFence:
-    """Return what a tablet is told of an epoch that has begun. Its rows carry it, too."""
+    """Return the fence that a tablet gets when an epoch begins. The rows of the epoch carry it, too."""
     return SourceFence(fence.source, 2 * fence.epoch)
 
 
 def _complete(fence: SourceFence) -> SourceFence:
-    """Return what a tablet is told of an epoch that is complete."""
+    """Return the fence that a tablet gets when an epoch is complete."""
     return SourceFence(fence.source, 2 * fence.epoch + 1)

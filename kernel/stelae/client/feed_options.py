@@ -8,7 +8,7 @@ from stelae.client.arguments import flag, seconds
 from stelae.client.write_methods import TIMEOUT_S
 
 POLL_S = 1.0
-"""How long a feed that follows waits before it asks for changes again, in seconds, unless it is told."""
+"""Default time in seconds that a feed waits before it asks for changes again, if it follows the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

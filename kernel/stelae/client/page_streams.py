@@ -51,7 +51,7 @@ class SourcePage(NamedTuple):
 
     number: int  #: Number of the source.
     rows: RowBatch | None  #: The rows; ``None``: the page has none.
-    rest: TokenPart | None  #: What is left of the tablet behind the page; ``None``: nothing.
+    rest: TokenPart | None  #: The token for the rest of the tablet; ``None``: the tablet is read.
 
 
 class ScanSource:

@@ -159,7 +159,7 @@ def make_names_durable(files: Files, layout: DirectoryLayout) -> None:
     """Make the names of superblocks and consensus metadata durable, before they are read.
 
     A process that was killed may have renamed a file and not yet synced its directory. Nothing may depend on a vote or
-    a superblock that a power loss takes back."""
+    a superblock that a power loss may undo."""
     for directory in (layout.superblocks, layout.consensus):
         files.sync_directory(directory)
 

@@ -2,7 +2,7 @@
 
 A node that sends may be no member of any config here: a member that was added while this replica was away, or one that
 was removed and does not know it. It needs an answer, so it gets links. They are closed once it has sent nothing for
-some election timeouts. By then it follows a leader, has been told of its removal, or is down.
+some election timeouts. By then it follows a leader, knows of its removal, or is down.
 
 The source of a copy may be no member of any config here either. Its links are kept as long as a session may be open."""
 

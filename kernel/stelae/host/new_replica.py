@@ -1,7 +1,7 @@
 """The message by which a leader creates an empty replica on the node of a new member, which it then feeds from its log.
 
-Source: "Tablet copy", *Tablet auto-vivification*: to add a replica, only the leader has to be told. This is the case in
-which the leader's log still begins at its first entry, so that nothing must be copied. In all other cases the leader
+Source: "Tablet copy", *Tablet auto-vivification*: to add a replica, a request to the leader is enough. This is the case
+in which the leader's log still begins at its first entry, so that nothing must be copied. In all other cases the leader
 starts a copy (``start_copy``).
 
 A ``PRE_WITNESS`` gets a replica without rows (rule 12). Its log begins where the leader's store is flushed, so this

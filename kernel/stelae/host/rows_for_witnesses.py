@@ -17,7 +17,7 @@ from stelae.spi.members import PROMOTED, MemberType, TabletConfig
 log = logging.getLogger(__name__)
 
 ASK_US = 2_000_000
-"""How often a member is asked to copy the rows, or told that it need not."""
+"""How often a member gets a request to copy the rows, or a notice that it need not."""
 
 RETURNED_WAIT_US = 600_000_000
 """How long no rows are copied because a voter that was demoted follows the leader: the time to give it the vote back.

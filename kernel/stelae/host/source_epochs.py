@@ -3,7 +3,7 @@
 Like the exactly-once results, with which they are saved and copied, they are a pure function of the applied entries:
 an epoch is raised when an entry is applied, and forgotten by the timestamps of entries only. So every replica refuses
 the same operations (``durability.md`` rule 16; ``docs/adr/0064-source-epochs.md``). A source that has ended, because
-``EPOCH_LAST`` has begun, is forgotten earlier: a job with a name of its own would take a place for days."""
+``EPOCH_LAST`` has begun, is forgotten earlier. Otherwise each single-use source would occupy an entry for days."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ class SourceEpochs:
         return refusal
 
     def _with(self, epoch: int) -> OrderedDict[SourceId, tuple[int, int]]:
-        """Return the sources among which one with this highest epoch is."""
+        """Return the table that holds the sources with this highest epoch."""
         return self._ended if epoch == EPOCH_LAST else self._known
 
     def dump(self) -> list[tuple[SourceId, int, int]]:
@@ -76,7 +76,7 @@ class SourceEpochs:
 
     @classmethod
     def load(cls, sources: Sequence[tuple[SourceId, int, int]]) -> Self:
-        """Return what :meth:`dump` was called on."""
+        """Rebuild the sources from the result of :meth:`dump`."""
         found = cls()
         for source, epoch, timestamp in sources:
             found._with(epoch)[source] = (epoch, timestamp)

@@ -1,7 +1,7 @@
 """The client writes of one replica, from the request to the answer.
 
 The operations of one turn become one log entry (``WriteBatcher``). When the entry has been applied, its callers get
-their answers. If the entry was replaced, or this replica cannot learn what became of it, its callers get an error. They
+their answers. If the entry was replaced, or this replica cannot learn its outcome, its callers get an error. They
 retry with the same client id and sequence numbers, so that the write has one effect wherever it is retried."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

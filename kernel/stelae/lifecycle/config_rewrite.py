@@ -5,8 +5,8 @@ replaces the config in the consensus metadata. Here, the same config is reached 
 as for a running node (ADR 84): metadata alone would contradict the log, and other replicas would never learn of them.
 
 The only voter is its own majority, so each change commits on this node alone. It stays the only voter: a new member
-has no vote until the leader has seen that it has the log. So nothing that was acknowledged is lost, whatever becomes of
-the new members."""
+has no vote until the leader has seen that it has the log. So nothing that was acknowledged is lost, even if the new
+members fail."""
 
 from __future__ import annotations
 

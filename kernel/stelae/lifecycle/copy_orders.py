@@ -2,11 +2,11 @@
 
 - A *paused* copy fetches nothing and keeps its session and what has arrived. One that has not begun does not begin.
   A pause ends by itself.
-- A *cancelled* copy ends as one that cannot go on: the replica is again what it was before the copy. What it has
-  fetched is removed, and the tablet is *barred*: leaders ask again within a second, and are refused for a while. So
-  masters have the time to place the replica elsewhere. A copy past its commit point is complete, and not cancelled.
+- A *cancelled* copy ends like a failed copy: the replica is again what it was before the copy. The fetched data is
+  removed, and the tablet is *barred*: leaders ask again within a second, and are refused for a while. So masters have
+  the time to place the replica elsewhere. A copy past its commit point is complete, and not cancelled.
 
-All orders may be repeated. They are of this process: after a restart copies go on, and those that were cancelled may
+All orders may be repeated. Orders are not persisted: after a restart, paused copies continue, and cancelled copies may
 begin again."""
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CANCELLED_BY_OPERATOR = "an operator cancelled the copy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult:
-    """What came of an order. Tablets are in order."""
+    """The result of an order. Each field has its tablets in order."""
 
-    changed: tuple[TabletId, ...]  #: What the order was carried out for.
-    same: tuple[TabletId, ...] = ()  #: Tablets that were so already.
+    changed: tuple[TabletId, ...]  #: Tablets that the order changed.
+    same: tuple[TabletId, ...] = ()  #: Tablets that were in the requested state already.
     complete: tuple[TabletId, ...] = ()  #: Copies that were complete before they could be cancelled.
 
 

@@ -80,7 +80,7 @@ def remove_stage(files: Files, layout: DirectoryLayout, tablet: TabletId) -> Non
 
 
 class _Digest:
-    """Digest, checksum and size of the bytes of an item, from the first one on. ``work`` computes them.
+    """Digest, checksum and size of an item's bytes, starting at its first byte. ``work`` computes them.
 
     ``crc`` and ``is_that_of`` need all of the work to be done."""
 
@@ -303,9 +303,9 @@ class CopyStage:
             return _digest_of(file).is_that_of(unit) if crc is None else _checksum_of(file) == crc
 
     def _read_part(self, item: str, read: Callable[[], _Read]) -> _Read:
-        """Read the stored bytes of an item. Those that the disk does not return are removed. Raises its error.
+        """Read the stored bytes of an item. If the disk cannot read them, they are removed, and its error is raised.
 
-        They would end each later copy in the same way."""
+        Unreadable bytes would make every later copy fail too."""
         try:
             return read()
         except Full:

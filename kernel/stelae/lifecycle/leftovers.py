@@ -32,7 +32,7 @@ from stelae.spi.ids import LogId, TabletId, tablet_id
 from stelae.spi.services import Files
 
 NEXT_START = "the next start of the node"
-NOBODY = ""
+NO_PROCESS = ""
 LOST_BLOCK = "its superblock is gone, so the node cannot know whose rows these are"
 _AT_START = frozenset(
     {StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD, StartupAction.DELETE_SELF, StartupAction.REMOVE}
@@ -66,7 +66,7 @@ class Leftover:
     @property
     def is_stray(self) -> bool:
         """Whether no process will remove it."""
-        return self.cleaned_by == NOBODY
+        return self.cleaned_by == NO_PROCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _rows(state: DirectoryState) -> Iterator[Leftover]:
         if finding is None or finding.superblock is None:
             unreadable = finding is not None and finding.decision.block == "UNREADABLE"
             if not unreadable:
-                yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"rows of a tablet: {LOST_BLOCK}", NOBODY)
+                yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"rows of a tablet: {LOST_BLOCK}", NO_PROCESS)
         elif finding.decision.action in _AT_START:
             yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"{finding.decision.why}", NEXT_START)
 
@@ -136,11 +136,11 @@ def _logs(state: DirectoryState) -> Iterator[Leftover]:
             if finding.decision.action is StartupAction.NOTHING:
                 why, by = f"empty {what}: a creation was cut short", "the next creation of the tablet, if there is one"
             else:
-                why, by = f"{what}: its superblock is gone, so the node cannot know whose entries these are", NOBODY
+                why, by = f"{what}: its superblock is gone, so the node cannot know whose entries these are", NO_PROCESS
         elif finding.decision.action in _AT_START:
             why, by = f"{what}: {finding.decision.why}", NEXT_START
         elif log != finding.superblock.log_id:
-            why, by = f"{what}: the replica has generation {finding.superblock.generation}", NOBODY
+            why, by = f"{what}: the replica has generation {finding.superblock.generation}", NO_PROCESS
         else:
             continue
         yield Leftover(
@@ -208,7 +208,7 @@ def _names(state: DirectoryState, directory: str) -> Iterator[tuple[str, TabletI
 
 
 def _foreign(state: DirectoryState, path: str) -> Leftover:
-    return _leftover(state, LeftoverKind.FOREIGN, path, None, "no file of a node has such a name there", NOBODY)
+    return _leftover(state, LeftoverKind.FOREIGN, path, None, "no file of a node has such a name there", NO_PROCESS)
 
 
 def _leftover(

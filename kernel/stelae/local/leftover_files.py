@@ -31,7 +31,7 @@ _UNTIL_START = "SERVED"
 
 
 class FilesNotChecked(StelaeError, code="FILES_NOT_CHECKED"):
-    """``stelae fs check`` has not told what it found in the directory of a node."""
+    """``stelae fs check`` did not report what it found in the directory of a node."""
 
 
 class LeftoverFile(msgspec.Struct, frozen=True, kw_only=True):

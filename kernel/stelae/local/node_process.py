@@ -211,7 +211,7 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, before)
         for one in came:
             before = delayed[signal.Signals(one)]
-            if callable(before):  # Not raised again: a loop that handles the signal has been told of it already.
+            if callable(before):  # Not raised again: a loop that handles the signal has received it already.
                 before(one, None)
             else:
                 signal.raise_signal(one)

@@ -43,7 +43,7 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a node in bytes per second. 0: no limit. ``None``: its transport has none that can be told."""
+    """The limits of a node in bytes per second. 0: no limit. ``None``: its transport cannot report a limit."""
 
     fetch_bytes_per_s_max: int | None  #: Of all copies to the node together.
     serve_bytes_per_s_max: int | None  #: Of all copies from the node together.

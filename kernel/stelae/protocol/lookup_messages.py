@@ -17,10 +17,10 @@ LOOKUP_KEYS_MAX = 1024
 """The most keys of one request. The server looks them up on its event loop if their rows are in memory."""
 
 LOOKUP_REQUEST_BYTES = 1 << 20
-"""A request with so many bytes of keys takes no more keys. So a large key has a request of its own."""
+"""A request takes no more keys once its keys reach this size. So a large key has a request of its own."""
 
 LOOKUP_REPLY_BYTES = 1 << 20
-"""An answer with so many bytes of rows takes no more rows."""
+"""An answer takes no more rows once its rows reach this size."""
 
 
 class LookupRequest(msgspec.Struct, frozen=True, array_like=True):

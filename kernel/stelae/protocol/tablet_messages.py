@@ -26,7 +26,7 @@ TIMESTAMP_MAX = (1 << 63) - 1
 """The highest hybrid timestamp."""
 
 SCAN_PAGE_ROWS_MAX = 65_536
-"""The most rows of one page of a scan. With so many rows the other costs of a page do not matter."""
+"""The most rows of one page of a scan. In a page of this size, all costs but those of the rows are negligible."""
 
 
 IN_VALUES_MAX = 10_000

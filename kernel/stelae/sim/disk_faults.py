@@ -58,7 +58,7 @@ class VirtualDiskFaults:
     def lose_power_after(
         self, *, operations: int | None = None, written_bytes: int | None = None, counted: str = ""
     ) -> None:
-        """Raise ``PowerLost`` after so many more operations, or after so many more written bytes.
+        """Raise ``PowerLost`` after the given number of further operations, or of further written bytes.
 
         Operations count if their name begins with ``counted``."""
         self._operations_left = operations

@@ -39,7 +39,7 @@ class FaultedNode(Protocol):
         ...
 
     def crash_after(self, operations: int | None) -> None:
-        """Lose power after so many more disk operations; ``None`` cancels this."""
+        """Lose power after the given number of further disk operations; ``None`` cancels this."""
         ...
 
     def kill(self) -> None:
@@ -47,9 +47,10 @@ class FaultedNode(Protocol):
         ...
 
     def kill_after(self, operations: int, counted: str) -> None:
-        """End the process before a disk operation, after so many whose name begins with ``counted``.
+        """End the process before a disk operation, after the given number of operations whose name begins with
+        ``counted``.
 
-        It starts soon, and finds what was not synced. A moment later power is lost."""
+        It starts again soon, and finds changes that were not synced. A moment later power is lost."""
         ...
 
     def pause(self) -> None:
@@ -264,7 +265,7 @@ class FaultDriver:
     def _position(self, fault: Fault) -> int:
         witnesses = self._world.witnesses() if fault.kind is FaultKind.LOST_REPLICA else ()
         if witnesses and fault.amount % 4:
-            return witnesses[0]  # Of the few such faults, most befall a witness where there is one.
+            return witnesses[0]  # These faults are rare, so most of them hit a witness if the run has one.
         if fault.victim != LEADER:
             return fault.victim
         leader = self._world.leader()

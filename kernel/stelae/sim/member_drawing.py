@@ -1,8 +1,8 @@
 """Draws changes of members, and says which of them the runs can bear.
 
 Witnesses vote without rows. If ``V`` members are voters with rows and ``K`` are witnesses, a majority has
-``(V - K) // 2 + 1`` voters at least. So many replicas have every acknowledged row. In a run that loses a replica
-permanently, that must be two, and a majority must remain without the lost one."""
+``(V - K) // 2 + 1`` voters at least. Every acknowledged row is on at least that many replicas. In a run that loses a
+replica permanently, they must be two, and a majority must remain without the lost one."""
 
 from __future__ import annotations
 

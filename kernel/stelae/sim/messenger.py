@@ -55,7 +55,7 @@ class VirtualMessenger:
         return self._scheduler.now_us / 1_000_000
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        """Run ``call`` after so many virtual seconds."""
+        """Run ``call`` after a delay in virtual seconds."""
         return self._scheduler.after(int(delay_s * 1_000_000), f"{self._label}.later", call)
 
     def defer(self, call: Callable[[], None]) -> None:

@@ -141,16 +141,17 @@ class SimNode:
         self._save_backup()
 
     def crash_after(self, operations: int | None) -> None:
-        """Lose power after so many more disk operations; ``None`` cancels this."""
+        """Lose power after the given number of further disk operations; ``None`` cancels this."""
         self._is_killed = False
         if self._power_loss is not None:
             self._power_loss.cancel()
         self._disk.faults.lose_power_after(operations=operations)
 
     def kill_after(self, operations: int, counted: str) -> None:
-        """End the process before a disk operation, after so many whose name begins with ``counted``.
+        """End the process before a disk operation, after the given number of operations whose name begins with
+        ``counted``.
 
-        It starts soon, and finds what was not synced. A moment later power is lost."""
+        It starts again soon, and finds changes that were not synced. A moment later power is lost."""
         self._is_killed = True
         self._disk.faults.lose_power_after(operations=operations, counted=counted)
 

@@ -26,7 +26,7 @@ from stelae.spi.log import Entry
 from stelae.spi.services import Buffer
 
 LOST_NOTICE_EVERY = 8
-"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
+"""The number of messages that cannot be sent until the node notices that its link is down."""
 
 REFUSED = "refused"
 """Kind of the answer to a message that the clock refused."""

@@ -38,7 +38,7 @@ from stelae.sim.writer_client import WriterClient
 from stelae.spi.errors import StelaeError
 
 EVENTS_MIN = 5_000
-"""A run continues under load until so many events have run."""
+"""A run continues under load until this number of events have run."""
 
 EVENTS_MAX = 200_000
 """Limit on the events of a run. A run that needs more is stuck in a loop."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from stelae.sim.report import RunResult
 
 Rerun: TypeAlias = Callable[[frozenset[int], int | None], RunResult]
-"""Run the seed again with only these faults and at most so many operations per client."""
+"""Run the seed again with only these faults and at most this number of operations per client."""
 
 RUNS_MAX = 200
 """Limit on the runs of one shrinking."""

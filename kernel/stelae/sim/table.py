@@ -29,7 +29,7 @@ KINDS: Final = {
 }
 
 EMPTY_EVERY: Final = 4
-"""Of so many cells of a nullable column, one is null."""
+"""On average, one cell of a nullable column in this number is null."""
 
 
 def row_cells(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:

@@ -19,7 +19,7 @@ MESSAGES_REMEMBERED_MAX = 4_096
 """Number of messages whose needs are kept: more than can wait for a disk at any time."""
 
 VALIDATE_EVERY = 16
-"""Of so many turns, one also validates the core's state. A check in every turn would double the time of a run."""
+"""Turns between two validations of the core's state. A check in every turn would double the time of a run."""
 
 
 class _MessageNeeds:

@@ -32,10 +32,10 @@ from stelae.spi.store import (
 )
 
 CHECKSUM_EVERY = 32
-"""The checksum is compared as of one of so many entries."""
+"""The number of entries between two comparisons of the checksum."""
 
 CHANGES_EVERY = 64
-"""The changed rows are compared for one of so many entries."""
+"""The number of entries between two comparisons of the changed rows."""
 
 REPEATED_EVERY = 4
 """As ``CHANGES_EVERY``, for entries with repeated operations."""

@@ -1,11 +1,11 @@
-"""Malformed traffic against a listening node: a corpus of told cases, mutations of them, floods.
+"""Malformed traffic against a listening node: a corpus of written cases, mutations of them, floods.
 
 A case is a JSON file: ``story``, ``hello`` (whether the attacker has introduced itself properly
 before), ``frames``, ``times`` (how often the message is sent), ``ping`` (whether a ping follows),
 and ``expect``: the code of the refusal that must come back, or ``PONG``. A frame is a text in which
 ``{node}``, ``{node_run}``, ``{cluster}``, ``{me}`` and ``{my_run}`` stand for the ids; or
 ``{"hex": ...}``; or ``{"repeat": text, "times": n}``; or ``{"join": [...]}`` of these.
-``{"frames": n}`` means so many small frames.
+``{"frames": n}`` means ``n`` small frames.
 
 It speaks through plain blocking sockets, so it runs in a thread beside the node, or against another
 process. Nothing of it depends on which services the node has: pass their kinds.
@@ -35,7 +35,7 @@ _decoder: Final = msgspec.json.Decoder(Envelope)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzCase:
-    """One told case of the corpus."""
+    """One written case of the corpus."""
 
     name: str
     story: str

@@ -65,7 +65,7 @@ class Request(msgspec.Struct, eq=False):
     services: "ServedKinds"
     bucket: int = 0
     open: bool = True
-    #: Whether the caller waits longer than this node keeps a request open. It is told when this node does not any more.
+    #: Whether the caller waits longer than this node keeps a request open. It gets an error when the request is closed.
     outwaited: bool = False
 
     def reply(self, frames: Sequence[Buffer] = (), fields: Fields | None = None) -> bool:

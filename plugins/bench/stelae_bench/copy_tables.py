@@ -20,7 +20,7 @@ from stelae_bench.copy_nodes import sizes_in
 ROW_BYTES = 1024
 CALL_ROWS_MAX = 4096
 CALLS_MIN = 64
-"""A small tablet is loaded in so many calls at least. Otherwise its log would be one entry, and never be collected."""
+"""The fewest calls that load a small tablet. With one call its log would be one entry, and never be collected."""
 
 WRITERS = 4
 TIMEOUT_S = 300.0

@@ -37,7 +37,9 @@ class RetireFailed(StelaeError):
 
 
 async def move_empty_tablets(directory: Path, tablets: int, note: Callable[[str], None]) -> TabletsRound:
-    """Create tablets, add a server, retire another one, and wait until that is a member of none. Ends all processes.
+    """Create tablets, add a server, retire another one, and wait until the retired server has no tablets.
+
+    Ends all processes.
 
     Raises:
         StelaeError: the nodes do not start, a table cannot be created, or the replicas do not move.

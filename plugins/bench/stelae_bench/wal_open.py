@@ -152,7 +152,7 @@ class OpenLogs:
         tablets: the number of logs.
         sizes: sizes of entries with logs of their own, ``tablets`` for each. Earlier entries of a log affect later
             ones, and a real tablet does not change the size of its entries every second.
-        collect_bytes: logs are collected whenever so many bytes of each were acknowledged; ``math.inf``: never.
+        collect_bytes: the acknowledged bytes of each log between two collections; ``math.inf``: never collect.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class WriterProcesses:
         return started
 
     async def run(self, in_flight: int, seconds: float) -> list[LoopSample]:
-        """Let all processes write at the same time, each with so many writes in flight.
+        """Let all processes write at the same time, each with ``in_flight`` writes in flight.
 
         Raises:
             WriterProcessEnded: a process ended or did not answer.

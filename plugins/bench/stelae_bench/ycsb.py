@@ -22,7 +22,7 @@ SCAN_ROWS_MAX = 100
 
 _SCRAMBLED_ITEMS = 10_000_000_000
 _SCRAMBLED_ZETA = 26.46902820178302
-"""The sum of 1 / i**0.99 over so many items. Computing it takes minutes."""
+"""The sum of 1 / i**0.99 over this number of items. Computing it takes minutes."""
 
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 1099511628211
 _MASK = (1 << 64) - 1

@@ -30,7 +30,9 @@ WHOLE_TIMEOUT_S = 20.0
 """How long a disk that is to be lost waits for a whole cluster. Two of three replicas lost at once are a majority."""
 
 POLL_S = 0.01
-"""Pause between two looks whether a killed process has ended. It may be no child of this one, so nothing tells."""
+"""Pause between two checks whether a killed process has ended.
+
+It may not be a child of this process, so the system sends no notification of its end."""
 
 
 class NodeSurvived(StelaeError, code="NODE_SURVIVED"):

@@ -20,7 +20,7 @@ REPLACED_SHARE: Final = 0.7
 """The share of the changes that replace a replica, if a server has none."""
 
 TIMEOUT_S: Final = 15.0
-"""How long a change may take. What is not done by then is told, and is no failure."""
+"""How long a change may take. A change that takes longer is reported, and does not fail the run."""
 
 
 async def change_members(target: FaultTarget, rng: random.Random) -> str:

@@ -170,5 +170,5 @@ class ChaosFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown(operations: Iterable[ChaosOperation]) -> tuple[str, ...]:
-    """Return operations as texts, in the order of their begin."""
+    """Return operations as texts, ordered by start time."""
     return tuple(str(one) for one in sorted(operations, key=lambda one: one.begun_us))

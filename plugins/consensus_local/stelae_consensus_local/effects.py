@@ -45,7 +45,7 @@ class LocalEffects:
         self.rejections.append(Rejection(token, reason, leader, detail))
 
     def drop_entries(self) -> None:
-        """Take back the entries that were not handed out yet, and reject their proposals: they are in no log."""
+        """Drop the entries that were not handed out yet, and reject their proposals: they are in no log."""
         for accepted in self.accepted:
             self.reject(accepted.token, RejectReason.NOT_LEADER, None)
         self.accepted.clear()

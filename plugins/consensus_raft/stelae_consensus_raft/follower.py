@@ -107,7 +107,7 @@ class Follower:
         """Check that a log that a recovery left behind can still become the recovered one (durability rule 29).
 
         Only in this case a correct leader may lack entries that are committed here: those that the survivor never had.
-        They cannot be taken back from the store, so this replica must be replaced."""
+        They cannot be removed from the store, so this replica must be replaced."""
         state, log = self._state, self._state.log
         if prev.index < log.base.index or self._contradicts_committed(entries):
             epoch = recovery_epoch(state.term)

@@ -59,7 +59,7 @@ class LeaderState:
         self.reads = ReadQueue()
         self.lease = ReadLease(lease_length_us)
         self.majority_changed = False
-        """True from a change of the config until it was looked at what the new majority commits and confirms."""
+        """True from a change of the config until commit and read indexes are computed again for the new majority."""
         self.reads_sent_at_us = 0
         self.handover: Handover | None = None
         self.pending_change: PendingChange | None = None

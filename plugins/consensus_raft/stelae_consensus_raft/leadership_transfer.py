@@ -3,7 +3,7 @@
 During a transfer the leader accepts no proposals, so that the successor can catch up. Once the successor has all of the
 log, the leader sends it ``TimeoutNow``, and it campaigns at once. Its vote requests say that the leader asked for the
 campaign, so voters do not withhold their votes. If the successor has not won within one election timeout, the leader
-stays in office and accepts proposals again."""
+remains leader and accepts proposals again."""
 
 from __future__ import annotations
 

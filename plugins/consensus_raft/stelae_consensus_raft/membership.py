@@ -71,7 +71,7 @@ class RaftMembership:
     def _decide(self, leadership: LeaderState, event: ChangeMembers) -> tuple[Member, ...] | Refusal | None:
         """Return the members after the change, or why it is refused, or ``None`` if leadership is handed over first.
 
-        Whether there is anything to change comes first, so that a request that is repeated is told that it is done."""
+        Whether there is anything to change comes first, so that a repeated request is answered as done."""
         state, change = self._state, event.change
         members = changed_members(state.config, change)
         if isinstance(members, Refusal):

@@ -20,7 +20,7 @@ class Cause(StrEnum):
     VOTES_WON = "VOTES_WON"
     """A majority granted its vote."""
     CAMPAIGN_LOST = "CAMPAIGN_LOST"
-    """So many voters refused that a majority is out of reach."""
+    """A majority is out of reach, because too many voters refused."""
     HIGHER_TERM = "HIGHER_TERM"
     """A message of a later term arrived."""
     LEADER_HEARD = "LEADER_HEARD"

@@ -228,7 +228,7 @@ def create_table_from(
         timeout_s: how long the creation is waited for.
 
     Raises:
-        UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
+        UnsupportedSparkType: a column has a type that no table stores; the message names a workaround.
         SchemaMismatch: the frame has no such key column, or two columns of one name.
         TableExists: there is a table of this name.
         Unavailable: no master answers, or the table is not ready in time.

@@ -86,7 +86,7 @@ class RejectsWriter:
         return self._epoch.tablets
 
     def write(self, rows: Any, failures: Sequence[RowFailure]) -> WriteResult:
-        """Write rows that were not written; return the result of writing them here.
+        """Store rejected rows, and return the result of that write.
 
         Args:
             rows: ``pyarrow.Table`` of these rows.

@@ -84,7 +84,7 @@ def column_type(field: t.StructField) -> str:
     """Return the column type that stores a field of a DataFrame.
 
     Raises:
-        UnsupportedSparkType: no column type does; the message has the name of the column and the way round.
+        UnsupportedSparkType: no column type does; the message names the column and a workaround.
     """
     kind = field.dataType
     if isinstance(kind, t.DecimalType):

@@ -37,18 +37,18 @@ BEGUN_MAX = 1024
 
 
 class FirstBatch(NamedTuple):
-    """The epoch that this process has begun first in a run of a query."""
+    """The epoch that this process began first in a run of a query."""
 
     epoch: int
-    is_complete: bool  #: It was complete before.
+    is_complete: bool  #: Whether the batch was complete before.
 
 
 _begun: dict[tuple[str, str], FirstBatch] = {}
-"""By run and source, in the order of their begin."""
+"""The first batches by run and source, ordered by start time."""
 
 
 class CheckpointBehind(CallerError, code="SPARK_CHECKPOINT_BEHIND"):
-    """A batch has the number of one before the last that was written, and perhaps other rows. They are not written."""
+    """The batch id is older than the last batch that began, and the rows may differ. They are not written."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -17,7 +17,7 @@ def check_columns(table: Table, options: SourceOptions, given: StructType) -> No
 
     Raises:
         BadOption: the option ``ignoreNull`` does not apply to the operation.
-        UnsupportedSparkType: a column has a type that no table stores; the message has the way round.
+        UnsupportedSparkType: a column has a type that no table stores; the message names a workaround.
         SchemaMismatch: a column is unknown, missing, or of another kind of type than that of the table.
     """
     kind = options[OPERATION]

@@ -17,7 +17,7 @@ from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.state import ColumnarState
 
 KEPT_FROM = 4
-"""A row of fewer versions is not kept: it is completed as fast as it is found here."""
+"""A row of fewer versions is not kept: completing it again costs no more than a lookup in this cache."""
 
 _ENTRY_BYTES = 400  #: Memory of an entry besides its key and its values.
 

@@ -22,7 +22,7 @@ from stelae_store_columnar.sources import PlainSlice
 from stelae_store_columnar.state import ColumnarState
 
 _READ_ALL_SHARE = 4
-"""If at least one of so many neighbouring versions is wanted, all are read: Arrow makes values of neighbours faster."""
+"""If one neighbouring version in this number is wanted, all are read: Arrow makes values of neighbours faster."""
 
 
 class ShortRead:

@@ -22,7 +22,7 @@ VERSIONS_OF_KEY = 4
 
 
 _COUNTED_MAX = 1 << 16
-"""Of more keys, the different ones are not counted. It takes less than a millisecond for so many."""
+"""The most keys whose different values are counted. Counting them takes less than a millisecond."""
 
 
 class SortedKeys:
@@ -109,7 +109,7 @@ class SortedKeys:
     def _ends(self) -> memoryview | None:
         """The positions behind the last occurrences of the keys.
 
-        ``None``: each occurs once, or they are so many that this takes long and they are counted as if it were so."""
+        ``None``: each occurs once, or there are more than ``_COUNTED_MAX``, and each is assumed to occur once."""
         found = self._computed_ends
         if found is False:
             found = self._computed_ends = _ends_of(self.array) if 1 < len(self.array) <= _COUNTED_MAX else None

@@ -111,7 +111,7 @@ class VersionSource(Protocol):
     def end_of_first(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
         """Return the key before which about one step of versions is, from the beginning of a range on.
 
-        It is above the first of them. ``None``: the range has no more. May read a block, as the next method."""
+        It is above the first of them. ``None``: the range has no more. May read a block, like the next method."""
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
         """Return the key from which on about one step of versions is, up to the end of a range.

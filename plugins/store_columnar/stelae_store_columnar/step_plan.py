@@ -15,8 +15,8 @@ from stelae_store_columnar.view import ColumnarView
 _FEW_STEPS = 2  #: A range with up to this number of full steps is read through the cache.
 _SHORT_ROWS_MIN = 8  #: A step has a fixed cost, so shorter ones save nothing.
 _BY_ROW_MAX = 512  #: A step with more rows of each source is not read row by row.
-_SHORT_ROWS_MAX = 1024  #: A short step has at most so many keys of each source.
-_SHORT_STEPS_MAX = 6  #: After so many short steps, the rest of the range is divided into full steps.
+_SHORT_ROWS_MAX = 1024  #: The most keys of each source in a short step.
+_SHORT_STEPS_MAX = 6  #: The most short steps. The rest of the range is divided into full steps.
 
 
 class StepPlan:

@@ -68,8 +68,8 @@ def file_format(path: Path, chosen: str = "") -> FileFormat:
         chosen: a format that overrides the ending; empty: none.
 
     Raises:
-        UnknownFormat: the format cannot be told from the name, ``chosen`` is unknown, or the compression does not
-            go with the format. The message has the known formats and endings.
+        UnknownFormat: the name does not show the format, ``chosen`` is unknown, or the compression does not go with
+            the format. The message has the known formats and endings.
     """
     endings = [ending.lower() for ending in path.suffixes[-2:]]
     compression = _COMPRESSIONS.get(endings[-1], "") if endings else ""

@@ -36,7 +36,7 @@ class BadRow(NamedTuple):
     code: str
     reason: str
     values: Any = None  #: Values by column if the row could be parsed, otherwise its line as text.
-    rows: int = 1  #: How many rows, from ``row`` on, failed together. More than 1 if they cannot be told apart.
+    rows: int = 1  #: How many rows, from ``row`` on, failed together. More than 1 if it is unknown which failed.
 
 
 class RowChunk(NamedTuple):

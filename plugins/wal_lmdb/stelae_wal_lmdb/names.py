@@ -1,7 +1,7 @@
 """The names of the logs: one empty file for each log, beside the environment.
 
 The environment has a record of each log too. The names are needed when it is damaged. Then every log can still be
-listed, and a lost log can be told from one that never existed. A name is created after the record in the environment
+listed, and it is known whether a log was lost or never existed. A name is created after the record in the environment
 and removed before it. So a name without a record is always damage. A record without a name gets its name again."""
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class SharedEngine(WalEngine):
     def set_aside(self, log: LogId, directory: str) -> None:
         """Write a log into ``directory``, which this engine can open, then remove it here. Durable on return.
 
-        ``StorageError``: the disk does not return an entry. If it does not when the call is repeated either, the log is
-        written up to that entry."""
+        ``StorageError``: the disk does not return an entry. If a repeated call fails too, the log is written up to
+        that entry."""
         known = self._state.logs.get(log)
         if known is None:
             return

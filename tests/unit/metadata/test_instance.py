@@ -103,7 +103,7 @@ def test_the_clean_mark_is_gone_durably_once_started() -> None:
 
 
 def test_a_start_makes_durable_what_a_killed_process_has_renamed() -> None:
-    """Otherwise it could act on a vote that a power loss takes back."""
+    """Otherwise it could act on a vote that a power loss undoes."""
     disk = formatted(CLUSTER)
     metadata = ConsensusMetadata(disk, LAYOUT, TABLET)
     metadata.save(HardState(1, None), CONFIG)

@@ -18,7 +18,7 @@ from stelae.spi.errors import ConfigError
 
 ALL = ("read", "write", "sync", "metadata")
 DELAY_MS_MAX = 60_000
-"""The longest delay. A thread that waits longer could not be told from one that hangs."""
+"""The longest delay. A thread that waits longer could not be distinguished from one that hangs."""
 
 
 class DiskRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class DiskRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     below: str = ""  #: A path in the node's directory; the rule applies to it and below. Empty: everywhere.
     operations: tuple[str, ...] = ALL
     error: str = "EIO"  #: Name of the ``errno``. Not used by a rule with a delay.
-    delay_ms: int = 0  #: Above 0: each operation takes so many milliseconds longer, and does not fail.
+    delay_ms: int = 0  #: Above 0: each operation takes this much longer, and does not fail.
     after: int = 0  #: Number of matching operations that pass before the first one fails or is slow.
 
 

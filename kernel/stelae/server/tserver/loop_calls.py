@@ -26,7 +26,7 @@ class Answers(Protocol):
         """Add an item. Does not block."""
 
     def get(self, *, timeout: float) -> Any:
-        """Return the oldest item. Blocks for so many seconds at most, then raises ``queue.Empty``."""
+        """Return the oldest item. Blocks for at most this many seconds, then raises ``queue.Empty``."""
 
     def get_nowait(self) -> Any:
         """Return the oldest item, or raise ``queue.Empty``."""

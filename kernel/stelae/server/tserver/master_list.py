@@ -70,8 +70,8 @@ class MasterList:
     def config_id(self) -> OpId | None:
         """The op id of the newest config that is stored, or could not be; ``None``: only the list in ``node.toml``.
 
-        It is what the masters are told. They remove a master once the others are known, also after a restart. A disk
-        that fails does not hold them up."""
+        Heartbeats carry it. Masters remove a master once the servers know the others, also after a restart. A disk that
+        fails does not delay that."""
         return self._tried
 
     def answered(self, master: NodeId, reply: HeartbeatReply) -> None:

@@ -7,16 +7,16 @@ receives one page while the server reads the next.
 
 An open scan serves only the request that a client forms from the page before: same sender, tablet, snapshot, columns,
 filters, remaining limit and known file, behind that page's last key. Any other request opens its own cursor. A cursor
-shows its snapshot whatever is applied, compacted or deleted meanwhile (contract of stores, 4). An open scan is not used
-for another store, as after a restart of the replica, nor under another schema.
+keeps showing its snapshot during applies, compactions and deletions (contract of stores, 4). An open scan is not used
+for another store, for example after a restart of the replica, nor under another schema.
 
 The first page of a scan with a limit is read on the event loop if the store has its rows in memory and they are few:
 passing the work to a thread would take longer (ADR 88).
 
-A client that waits too long gives its request up and repeats it. A read whose request was given up before a thread came
-to it is skipped. If the request is repeated while its page waits for a thread or is read, it takes the place of the one
-before; if it is repeated soon after, the page is there. This needs the snapshot in the request: a linearizable read
-chooses a new one each time."""
+A client that waits too long gives its request up and repeats it. A read whose request was given up before a thread
+began it is skipped. A request that is repeated before its page is read replaces the earlier one. If the page is read
+already, it is returned at once. This needs the snapshot in the request: a linearizable read chooses a new one each
+time."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ SHARE: Final = 0.3
 """Share of the creations in which power is lost between any two disk operations, or soon after the last one."""
 
 OPERATIONS_MAX: Final = 18
-"""The creation of a replica takes about so many disk operations."""
+"""About the number of disk operations that the creation of a replica takes."""
 
 SHARE_OF_SUPERBLOCKS: Final = 0.2
 """Share of the creations in which power is lost while the superblock is written, or just afterwards."""
 
 SUPERBLOCK_OPERATIONS_MAX: Final = 6
-"""Writing the superblock takes about so many disk operations."""
+"""About the number of disk operations that writing the superblock takes."""
 
 
 class CreationCrashes:

@@ -93,7 +93,7 @@ class ReplicaBuilder:
         )
         if self.profile.member_change_us is not None and not self.profile.copies and not replica.log_only:
             # Nothing copies a replica in such a run, so a member that is added again must find its entries in the log.
-            # Those that a replica without rows has collected are in the log of every voter that had rows then.
+            # A witness may collect entries, because every voter with rows still has them.
             replica.flusher.retention.anchor("members that come back", 1)
         self.traffic.add(replica)
         return replica

@@ -243,7 +243,7 @@ class _VirtualQueue:
             waiting(None)
 
     def get(self, *, timeout: float) -> Any:
-        """Return the oldest item. Blocks for so many virtual seconds at most, then raises ``Empty``."""
+        """Return the oldest item. Blocks for at most this many virtual seconds, then raises ``Empty``."""
 
         def begin(resume: Resume) -> None:
             self._waiting = resume

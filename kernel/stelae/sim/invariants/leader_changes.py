@@ -14,8 +14,8 @@ from stelae.spi.ids import NodeId
 from stelae.spi.members import TabletConfig
 
 CATCH_UP_TIMEOUTS: Final = 3
-"""A new voter has what its leader's log held so many election timeouts ago. Two rounds of catching up take less than
-two timeouts, and a message that was lost is repeated within a part of one."""
+"""Number of election timeouts. A new voter has what its leader's log held that long ago. Two rounds of catching up take
+less than two timeouts, and a message that was lost is repeated within a part of one."""
 
 
 class _LeaderChanges(Invariant):

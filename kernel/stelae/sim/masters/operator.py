@@ -145,8 +145,8 @@ class MastersOperator:
     def _may_lose(self, config: TabletConfig) -> bool:
         """Whether the masters survive the loss of any disk, and nothing is under way that could change that.
 
-        All masters have to run until the cluster is on record. Before, one that has lost its disk cannot be told from
-        one that has not begun."""
+        All masters have to run until the cluster is on record. Before, nothing distinguishes a master that has lost its
+        disk from one that has not begun."""
         if self._world.committed_catalog.cluster is None:
             return False
         known = self._world.masters_config

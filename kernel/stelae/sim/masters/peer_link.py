@@ -21,7 +21,7 @@ from stelae.spi.services import Buffer
 OneWay: TypeAlias = Callable[[FramesInFlight], None]
 
 LOST_NOTICE_EVERY = 8
-"""Of so many messages that cannot be sent, one makes the node notice that its link is down."""
+"""The number of messages that cannot be sent until the node notices that its link is down."""
 
 
 class PeerMaster(Protocol):

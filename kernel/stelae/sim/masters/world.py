@@ -44,8 +44,8 @@ class Committed(NamedTuple):
 
 
 ToldMasters: TypeAlias = Callable[[str, TabletConfig, TabletConfig | None, TabletConfig], None]
-"""Called when a server or a client, given by name, was told a config of the masters: with that config, the one that it
-has followed, and the one that it follows from now on."""
+"""Called when a server or a client, given by name, has received a config of the masters: with that config, the one that
+it followed until then, and the one that it follows from now on."""
 
 
 def server_node(position: int) -> NodeId:

@@ -21,7 +21,13 @@ def kind_of_transport(label: str) -> TraceKind:
 
 
 def kind_of_consensus(name: str, message: msgspec.Struct, entries: int) -> TraceKind:
-    """Return the kind of a consensus message with so many entries. Engines name their messages ``engine.message``."""
+    """Return the kind of a consensus message. Engines name their messages ``engine.message``.
+
+    Args:
+        name: the name of the message.
+        message: the message, decoded.
+        entries: the number of entries that it carries.
+    """
     short = short_name(name)
     if short in _ELECTION:
         return TraceKind.VOTE

@@ -23,7 +23,7 @@ from stelae.sim.trace.records import (
 from stelae.sim.trace.selection import SelectedTrace, TraceFilter, kind_of, select
 
 PAGE_RECORDS_MAX: Final = 25_000
-"""Most records of a page unless the kinds are chosen. A browser filters and draws so many without delay."""
+"""The most records of a page, unless the kinds are chosen. A browser filters and draws this number without delay."""
 
 LEAVE_OUT_FIRST: Final = (
     TraceKind.HEARTBEAT,
@@ -122,7 +122,7 @@ def trace_page(trace: RunTrace, wanted: TraceFilter, command: str) -> TracePage:
 
 
 def select_for_page(trace: RunTrace, wanted: TraceFilter, records_max: int = PAGE_RECORDS_MAX) -> SelectedTrace:
-    """Return the records of a page: those of the chosen kinds, or of so many kinds that the page has not too many."""
+    """Return the records of a page: those of the chosen kinds, or of as many kinds as fit into ``records_max``."""
     if wanted.kinds is not None:
         return select(trace, wanted)
     kinds = set(TraceKind)

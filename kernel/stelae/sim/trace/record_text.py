@@ -50,7 +50,7 @@ CHANGES: dict[NodeChange, str] = {
 
 
 def record_text(record: TraceRecord, nodes: int) -> str:
-    """Describe a record of a run with so many nodes, without its time and its node."""
+    """Describe a record of a run with ``nodes`` nodes, without its time and its node."""
     match record:
         case MessageSent():
             return message_text(record)

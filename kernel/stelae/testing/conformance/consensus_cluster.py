@@ -215,8 +215,8 @@ class ConsensusCluster:
         """Make the oldest Ready durable, send what waited for it, and tell the core.
 
         Args:
-            partly: make only so many of its effects durable (hard state first, then each entry), send nothing and do
-                not tell the core. A ``crash`` must follow.
+            partly: make only this number of its effects durable (hard state first, then each entry), send nothing and
+                do not tell the core. A ``crash`` must follow.
         """
         node = self.nodes[number]
         ready = node.pending[0]
@@ -243,7 +243,7 @@ class ConsensusCluster:
     def collect(self, number: int, upto: int | None = None) -> None:
         """Collect a node's log up to an index; without one, up to the core's all-replicated index.
 
-        The core is not told. It learns of it when it asks for a range that is collected."""
+        The core gets no event. It learns of it when it asks for a range that is collected."""
         node, disk = self.nodes[number], self.nodes[number].disk
         index = node.status.all_replicated_index if upto is None else upto
         assert index <= min(node.status.commit, disk.last.index), "collects what is not committed and durable"

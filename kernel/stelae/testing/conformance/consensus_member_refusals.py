@@ -91,7 +91,7 @@ class MemberRefusalChecks:
         cluster.deliver_all()
         assert token in cluster.changed
         token = cluster.change(1, remove(3), present)
-        assert cluster.rejected.get(token) == "NO_CHANGE", "a repeated request is told that it is done"
+        assert cluster.rejected.get(token) == "NO_CHANGE", "a repeated request is answered as done"
 
     def test_a_member_that_lags_gets_no_vote(self, harness: ConsensusHarness) -> None:
         cluster = harness.led(3, MemberType.NON_VOTER)

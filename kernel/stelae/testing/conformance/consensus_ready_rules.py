@@ -10,7 +10,7 @@ from stelae.testing.conformance.consensus_nodes import ClusterNode
 
 @dataclass(slots=True)
 class _Told:
-    """What a core has told its driver so far."""
+    """What a core has given to its driver so far."""
 
     core: ConsensusCore | None
     ready_id: int

@@ -183,7 +183,7 @@ class RecoveryChecks:
             token = recover(cluster, 5, term)
             assert cluster.rejected.get(token) == "STOOD_DOWN"
         token = stand_down(cluster, 5, 4)
-        assert token in cluster.stood_down, "a repeated request is told that it is done"
+        assert token in cluster.stood_down, "a repeated request is answered as done"
         cluster.restart(5)
         token = recover(cluster, 5)
         assert cluster.rejected.get(token) == "STOOD_DOWN", "also after a restart"

@@ -126,7 +126,7 @@ class WitnessChecks:
         cluster.crash(1)
         cluster.heal()
         cluster.advance(8 * cluster.timeout_us)
-        assert WITNESS in cluster.leaders.values(), "nobody else has the entry"
+        assert WITNESS in cluster.leaders.values(), "no other member has the entry"
         assert cluster.role(2) is Role.LEADER and cluster.nodes[2].status.serving
         assert cluster.bodies(2) == [b"a", b"b"]
 
@@ -141,7 +141,7 @@ class WitnessChecks:
             cluster.persist(2)
         cluster.deliver_all(lambda packet: packet.to == WITNESS)
         status = cluster.nodes[WITNESS].status
-        assert status.commit == status.last.index, "it may commit, because that serves nobody"
+        assert status.commit == status.last.index, "it may commit, because that serves no request"
         self._refuses_everything(cluster)
 
     def _refuses_everything(self, cluster: ConsensusCluster) -> None:

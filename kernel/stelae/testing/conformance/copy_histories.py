@@ -14,7 +14,7 @@ from stelae.spi.ids import NodeId
 from stelae.testing.conformance.copy_harness import CHUNK_BYTES, FOLLOWER, LEADER, CopyHarness, data_of
 from stelae.testing.copy_world import CopyWorld, MemoryContent, MemorySink, flipped
 
-RUNS_MAX = 60  #: So many runs with faults; the last one has none.
+RUNS_MAX = 60  #: The number of runs with faults; the last one has none.
 
 
 class CopyHistoryChecks:

@@ -117,9 +117,9 @@ class CrashChecks:
 
 
 def _meets_a_full_disk(replica: HarnessReplica, number: int) -> bool:
-    """Flush. One operation that needs space finds none, after ``number`` others. Return whether there was such a one.
+    """Flush. The operation after ``number`` others that need space finds none. Return whether there was one.
 
-    ``Full``: the flush could not do without it."""
+    ``Full``: the flush needed that space."""
     counted = count()
     failed = False
 

@@ -13,7 +13,7 @@ from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.wal_harness import Survival, VirtualDisk, VirtualHarness, WalHarness
 from stelae.testing.wal_model import LOG, OTHER, READ_BYTES, Model, check_holds, commit, entries, intact
 
-#: What becomes of unsynced changes in the crashes of a scenario, one crash each.
+#: The fate of unsynced changes in the crashes of a scenario, one crash each.
 FATES = (Survival.KEPT, Survival.LOST, Survival.DRAWN, Survival.DRAWN, Survival.DRAWN)
 
 

@@ -18,7 +18,7 @@ FLIPS_MAX = 4000
 """The most single bits that one check flips, spread evenly over the bytes."""
 
 SET_ASIDE_STEP = 8
-"""Of the logs with a flipped bit, one in so many is set aside."""
+"""Of the logs with a flipped bit, one in this number is set aside."""
 
 PADDING = re.compile(rb"(.)\1{1023,}", re.DOTALL)
 """Equal bytes that fill a page or reserved space, longer than any body here. One bit of them is enough."""
@@ -44,7 +44,7 @@ LAST_GROUPS = (
 
 
 class WalDamage(WalCrashes):
-    """Checks of flipped bits and cut files. They run on a virtual disk, because there are so many."""
+    """Checks of flipped bits and cut files. They run on a virtual disk, because there are thousands."""
 
     def test_a_flipped_bit_in_a_closed_log_is_reported_or_harms_nothing(self, harness: VirtualHarness) -> None:
         engine = harness.open()

@@ -408,7 +408,7 @@ class WalFailures(WalCollection):
 
 
 def limit_space(harness: VirtualHarness, free_bytes: int | None) -> None:
-    """Leave so many free bytes on the disk; ``None`` for no limit."""
+    """Limit the free bytes of the disk; ``None`` for no limit."""
     faults = harness.disk.faults
     faults.capacity_bytes = None
     if free_bytes is not None:

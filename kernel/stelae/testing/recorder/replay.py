@@ -21,7 +21,7 @@ from stelae.testing.recorder.record import Recording
 from stelae.testing.recorder.scenario import ScenarioStage
 
 EXHAUSTIVE_PIECES_MAX = 4
-"""Up to so many pieces, every subset is tried."""
+"""Up to this number of pieces, every subset is tried."""
 
 SHARES = (0.5, 0.9, 0.1)
 """The probability that each piece is kept, for one random state each."""

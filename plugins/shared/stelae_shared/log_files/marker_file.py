@@ -1,8 +1,8 @@
 """The marker file of a directory: it identifies the engine that owns the directory, and has a record of the engine.
 
 The record is in two pages, and both are written in place (``page_slots``). So neither a full disk nor the loss of one
-page keeps a node from starting. If both pages are lost, nothing shows whose directory this is, and a lost log cannot be
-told from one that never existed. Then the engine does not open."""
+page keeps a node from starting. If both pages are lost, nothing shows which engine owns the directory, or whether a log
+was lost or never existed. Then the engine does not open."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Output:
 
     Raises:
         BadOutput: the format is unknown, the file exists, or the format is binary and the output is a terminal.
-        UnknownFormat: the format cannot be told from the name of the file.
+        UnknownFormat: the name of the file does not show the format.
     """
 
     def __init__(self, form: str, path: Path | None, *, overwrite: bool = False) -> None:

@@ -121,7 +121,7 @@ def _check_limits(catalog: Catalog, change: CreateTable, tablets: int, context: 
 
 
 def _check_servers(factor: int, context: Context) -> None:
-    """Check that there are servers for so many replicas.
+    """Check that there are enough live servers for the replicas of one tablet.
 
     Raises ``TooFewServers`` if there are not, ``Unavailable`` if this master may not have heard from all servers
     yet."""
@@ -133,8 +133,8 @@ def _check_servers(factor: int, context: Context) -> None:
 
 
 def _check_burden(tablets: int, factor: int, context: Context) -> None:
-    """Raise ``BadChange`` if the change would create so many replicas at once that the servers could not serve the
-    others."""
+    """Raise ``BadChange`` if the change would create more replicas at once than the servers can create while they serve
+    the existing ones."""
     limit, live = context.settings.create_replicas_per_server_max, context.servers_live
     each = -(-tablets * factor // live)
     if each > limit:

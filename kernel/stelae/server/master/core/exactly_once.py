@@ -1,7 +1,7 @@
 """Carries out each change once: looks for an answer before a change is planned, and adds the answer to its batch.
 
 The change and its answer are in one batch. So a new leader finds both or neither. Refusals are kept, too. Otherwise a
-delayed copy of a request could be carried out after its client was told that it was refused."""
+delayed copy of a request could be carried out after its client got the refusal."""
 
 from __future__ import annotations
 

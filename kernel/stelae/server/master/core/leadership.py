@@ -24,7 +24,7 @@ from stelae.server.master.settings import MasterSettings
 from stelae.spi.ids import NodeId, TabletId
 
 _FORGET_AFTER = 10
-"""An action that was not wanted for so many retry intervals may be sent again at once."""
+"""Number of retry intervals. An action that was not wanted for that long may be sent again at once."""
 
 
 class Pacer:

@@ -44,7 +44,7 @@ class CatalogOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that is decided, or whose client is told that the outcome is unknown."""
+    """An operation that is decided, or whose client gets an error because the outcome is unknown."""
 
     operation: CatalogOperation
     outcome: BatchOutcome

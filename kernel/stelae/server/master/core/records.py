@@ -1,7 +1,7 @@
 """The records of the catalog: a frozen one for each table, tablet, server, client and answered request.
 
-Small records of removed tables and tablets are kept for ever. Without them, a leftover replica could not be told from a
-tablet of another cluster, which is never deleted (source, *All state changes must be fenced*)."""
+Small records of removed tables and tablets are kept for ever. Without them, masters could not distinguish a leftover
+replica from a tablet of another cluster, which is never deleted (source, *All state changes must be fenced*)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class BatchProposals:
         self._stopped = False
 
     def stop(self) -> None:
-        """Propose nothing more."""
+        """Stop proposing."""
         self._stopped = True
 
     def add(self, effect: Replicate, replica: SystemReplica) -> None:
@@ -110,7 +110,7 @@ def may_propose(status: Status, term: int) -> bool:
 
 
 def outcome_of(result: WriteReply | StelaeError, *, at_once: bool) -> BatchOutcome | None:
-    """Return what an answer of the write path says of a batch; ``None``: its entry has decided it.
+    """Return the outcome of a batch according to the write path; ``None``: the applied entry has already decided it.
 
     Args:
         at_once: the answer came while the batch was handed over, so nothing of it was proposed.

@@ -116,7 +116,7 @@ class Master:
         self._events: list[Event] = []
         self._step_due = False
         self._timer: Timer | None = None
-        self._leadership: tuple[int, NodeId | None] = (0, None)  #: Term and leader that the core has been told.
+        self._leadership: tuple[int, NodeId | None] = (0, None)  #: Term and leader that the core knows.
         self._links = ServerLinks(node)
         self._requests = OpenRequests(node, lambda: self.core is not None, self._take, self._links)
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
@@ -124,7 +124,7 @@ class Master:
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
         self._watch = MastersWatch(node, tablet.members, self._look)
         self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
-        self._masters: MastersChanged | None = None  #: The configs that the core has been told.
+        self._masters: MastersChanged | None = None  #: The configs that the core knows.
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Master:
         self._find_replica()
 
     def _check_uuid(self) -> None:
-        """Refuse a new directory under another uuid than that which the list has at its address."""
+        """Refuse a new directory whose uuid differs from the uuid listed for its address."""
         node, listed = self._node, {member.node_id: member.address for member in self._listed}
         own = {node.config.node.listen, node.config.node.advertise}
         uuid = next((uuid for uuid, address in listed.items() if address in own), None)
@@ -160,7 +160,7 @@ class Master:
         self._end()
 
     def _end(self) -> None:
-        """Leave the replica. Another one may take its place."""
+        """Detach from the replica, so that another replica can be attached."""
         if self._timer is not None:
             self._timer.cancel()
         if self._replica is not None:
@@ -179,7 +179,7 @@ class Master:
         return None if self.core is None else self.core.catalog
 
     def _look(self) -> None:
-        """Do what no event calls for."""
+        """Run the periodic checks."""
         self._links.close_silent()
         self._look_at_replica()
 

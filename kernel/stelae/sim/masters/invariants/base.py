@@ -57,9 +57,9 @@ class MastersInvariant:
         """A client has received the description of a table."""
 
     def on_told(self, name: str, told: TabletConfig, before: TabletConfig | None, after: TabletConfig) -> None:
-        """A server or a client, given by name, was told a config of the masters.
+        """A server or a client, given by name, received a config of the masters.
 
-        ``before`` is that which it has followed, and ``after`` that which it follows from now on."""
+        ``before`` is the config that it followed until then, and ``after`` the one that it follows from now on."""
 
     def on_sent(self, master: SimMaster, action: ServerAction) -> None:
         """A master sends an action."""
