@@ -8,40 +8,83 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from tests.tidy.tree import ROOT, files
 
-PLACES = ("kernel", "plugins", "docs")
-"""The folders whose docstrings, comments and pages are read. Error messages and tests are not."""
+PLACES = ("kernel", "plugins")
+"""The folders whose modules are read: docstrings, comments, and all other texts, such as errors, log lines and help."""
 
-WORDS = re.compile(r"\b(?:nobody|whoever|lest|stands(?!\s+down))\b", re.IGNORECASE)
+WORDS = (
+    r"nobody",
+    r"whoever",
+    r"lest",
+    r"stands(?!\s+down)",
+    r"so\s+many",  # "this number of", "at most 8"
+    r"(?:is|was|were|be|been|being)\s+told",  # "gets the error", "knows"
+    r"tak(?:e|es|en|ing)\s+(?:(?:it|them)\s+)?back",  # "undo", "drop"
+    r"took\s+(?:(?:it|them)\s+)?back",
+    r"what(?:ever)?\s+(?:has\s+)?(?:came|comes|becomes|became|become)\s+of",  # "the outcome of"
+    r"sisters?",
+    r"such\s+(?:a\s+)?one",
+    r"in\s+the\s+order\s+of\s+(?:its|their)\s+begin",  # "ordered by start time"
+    r"befalls?",
+    r"founding",  # "bootstrap"
+    r"in\s+office",
+    r"roads?",
+    r"the\s+way\s+round",
+    r"sees?\s+to\s+(?:it|that|the)",
+    r"holds?\s+up\s+nothing",
+    r"for\s+so\s+long(?!\s+that)",
+)
+"""The comment names the plain word where it is not obvious."""
+
+PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 
 
 def found_in(text: str, line: int = 1) -> Iterator[tuple[int, str]]:
-    """Yield the line and the word of each of these words. ``line``: that of the begin of the text."""
-    for match in WORDS.finditer(text):
-        yield line + text.count("\n", 0, match.start()), match[0]
+    """Yield the line and the words of each of these. ``line``: that of the begin of the text."""
+    for match in PATTERN.finditer(text):
+        yield line + text.count("\n", 0, match.start()), " ".join(match[0].split())
 
 
 def found_in_python(source: str) -> Iterator[tuple[int, str]]:
-    """As :func:`found_in`, in the docstrings and comments of a module; those of fields count, other strings do not."""
+    """As :func:`found_in`, in the docstrings, comments and texts of a module. A constant without a space is no text."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield from found_in(node.value.value, node.lineno)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\s", node.value):
+            yield from found_in(node.value, node.lineno)
+    for line, comment in _comments(source):
+        yield from found_in(comment, line)
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each comment with its first line. Comments on consecutive lines are one."""
+    first, lines = 0, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield from found_in(token.string, token.start[0])
+        if token.type != tokenize.COMMENT:
+            continue
+        if lines and token.start[0] != first + len(lines):
+            yield first, "\n".join(lines)
+            lines = []
+        first = first if lines else token.start[0]
+        lines.append(token.string.lstrip("#: "))
+    if lines:
+        yield first, "\n".join(lines)
+
+
+def is_read(path: Path) -> bool:
+    """Return whether the texts of a file are read: modules in ``PLACES``, and all pages, the changelog included."""
+    return path.suffix == ".md" or (path.suffix == ".py" and path.parts[0] in PLACES)
 
 
 @functools.cache
 def found_in_files() -> tuple[str, ...]:
-    """The places of these words in kernel, plugins and docs."""
+    """The places of these words in kernel, plugins and all pages."""
     found = []
-    for path in files():
-        if path.parts[0] in PLACES and path.suffix in (".py", ".md"):
-            text = (ROOT / path).read_text(encoding="utf-8")
-            words = found_in_python(text) if path.suffix == ".py" else found_in(text)
-            found += [f"{path}:{line}: {word}" for line, word in sorted(words)]
+    for path in filter(is_read, files()):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        words = found_in_python(text) if path.suffix == ".py" else found_in(text)
+        found += [f"{path}:{line}: {word}" for line, word in sorted(words)]
     return tuple(found)
 
 

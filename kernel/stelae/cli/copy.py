@@ -156,7 +156,7 @@ def limit(
     """Limit the bytes per second of copies to and from a server, or show its limits.
 
     A limit holds at once, also for copies in progress, and until the server restarts: then
-    `[copy.streaming] fetch_bytes_per_s_max` and `serve_bytes_per_s_max` of its node.toml count again. 0 and `none` mean
+    `[copy.streaming] fetch_bytes_per_s_max` and `serve_bytes_per_s_max` of its node.toml apply again. 0 and `none` mean
     no limit. Units are binary: 1k is 1024 bytes. Without `--in` and `--out` nothing is changed.
 
     Example: stelae copy limit 127.0.0.1:7053 --in 20MiB --connect 127.0.0.1:7051"""

@@ -114,7 +114,7 @@ def run_limit(cluster: MastersTarget, name: str, incoming: str | None, outgoing:
     note(f"copies to {server.address}: {rate_text(limits.fetch_bytes_per_s_max)}")
     note(f"copies from {server.address}: {rate_text(limits.serve_bytes_per_s_max)}")
     if incoming is not None or outgoing is not None:
-        note("the limits in its node.toml count again when the server restarts")
+        note("the limits in its node.toml apply again when the server restarts")
     return EXIT_OK
 
 

@@ -9,7 +9,7 @@ PAUSE_US_MIN = 250_000
 
 
 def next_look_us(free_bytes: int, free_bytes_min: int, interval_ms: int) -> int:
-    """Return the pause before the next look, in microseconds: so long as the disk cannot fill meanwhile.
+    """Return the pause before the next look, in microseconds. The disk cannot fill in that time.
 
     Above ``free_bytes_min`` that is the time to get there at ``FILL_BYTES_PER_S``, below it the shortest pause. It is
     never longer than ``interval_ms``."""

@@ -3,7 +3,7 @@
 Some leftovers are kept on purpose: what an interrupted copy has fetched and the quarantine, until they are due; the
 temporary file of an interrupted replacement, until the next replacement; and the empty directory of a process that has
 served copies. The next start of a node removes others, such as those of an interrupted deletion. So a node with others
-is started and stopped once more, and checked again. What is there then is an orphan: nothing ever removes it."""
+is started and stopped once more, and checked again. A file that remains is an orphan: nothing ever removes it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each change is drawn from the config that some leader shows, so it is often out of date when it arrives. Some requests
 carry a compare-and-set id, which may be stale; some are sent twice, or to a node that does not lead. The changer never
-waits for the answer: at most one change is pending, and the cores must see to that."""
+waits for the answer: at most one change is pending, and the cores must enforce that."""
 
 from __future__ import annotations
 

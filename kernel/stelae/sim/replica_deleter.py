@@ -1,6 +1,6 @@
 """Deletes replicas of nodes that are no members any more, as the masters do, while faults happen.
 
-What it has seen may be out of date when the request arrives. The fence must see to that (``durability.md`` rule 27)."""
+What it has seen may be out of date when the request arrives. The fence must handle that (``durability.md`` rule 27)."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ class HardState(msgspec.Struct, frozen=True, gc=False):
 
     term: int = 0
     voted_for: NodeId | None = None
-    #: For so long the replica may have promised a leader to grant no other candidate a vote (a read lease); 0: it has
-    #: promised nothing. In microseconds.
+    #: How long, in microseconds, the replica may have promised a leader to grant no other candidate a vote (a read
+    #: lease); 0: it has promised nothing.
     promised_us: int = 0
 
 

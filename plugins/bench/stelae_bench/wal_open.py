@@ -26,8 +26,8 @@ from stelae_bench.wal_samples import WalSample
 PAYLOAD_BYTES_MAX = 64 << 20
 """The bytes of bodies that are acknowledged in a log between two collections.
 
-Nodes collect their logs after each flush, during appends. Between two slots, all logs are collected once they have so
-many bytes together. So a large segment may reuse the space of the one before, and a run needs little disk space."""
+Nodes collect their logs after each flush, during appends. Between two slots, all logs are collected once they reach
+this size together. So a large segment may reuse the space of the one before, and a run needs little disk space."""
 
 _ANY = 0
 """Instead of a size: entries of any size."""

@@ -94,7 +94,7 @@ class AppendReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     refusal: AppendRefusal | None = None  #: ``None`` if the append was accepted.
     rejected: Number = 0  #: If refused, the index of the append's ``prev``.
     hint: OpId = ZERO  #: If refused as MISMATCH, the last position of the log at which it can agree with the leader's.
-    #: For so long after it received the append, the replica grants no other candidate a vote; 0: it promises nothing.
+    #: How long the replica grants no other candidate a vote, after it received the append; 0: it promises nothing.
     withholds_us: Number = 0
     log_only: bool = False  #: The replica has no rows (a witness).
 

@@ -24,7 +24,11 @@ class StreamingConfig:
         4, unit="count", low=1, high=64, reason="copies to this node at a time; each has a thread"
     )
     session_ttl_ms: int = setting(
-        60_000, unit="ms", low=100, high=3_600_000, reason="an idle session holds log and files of its source so long"
+        60_000,
+        unit="ms",
+        low=100,
+        high=3_600_000,
+        reason="for this time an idle session holds log and files of its source",
     )
     chunk_bytes: int = setting(
         1 << 20, unit="bytes", low=4096, high=CHUNK_BYTES_MAX, reason="larger ones gain little and delay other answers"

@@ -29,8 +29,8 @@ from stelae_store_columnar.sources import (
 from stelae_store_columnar.state import ColumnarState
 
 LARGE_STEP_BYTES = 256 << 20
-"""Above this, the versions of each source are reduced to the newest ones before all are put together. A step has so
-many bytes only if a key has many versions. All of them together may exceed what an array of Arrow can hold."""
+"""Above this, the versions of each source are reduced to the newest ones before all are put together. A step is so
+large only if a key has many versions. All of them together may exceed what an array of Arrow can hold."""
 
 
 class ColumnarView:

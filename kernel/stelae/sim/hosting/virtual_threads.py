@@ -43,7 +43,7 @@ class VirtualThreads:
         self._advance(_VirtualThread(work, done), None)
 
     def block(self, begin: Callable[[Resume], None]) -> Any:
-        """Block the calling virtual thread. ``begin`` is called outside of it, and must see to it that the wait ends.
+        """Block the calling virtual thread. ``begin`` is called outside of it, and must make sure that the wait ends.
 
         Return the result of the wait."""
         result = self._current[-1].block(begin)

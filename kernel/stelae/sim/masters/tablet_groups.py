@@ -25,9 +25,9 @@ from stelae.spi.members import Member, MemberType, TabletConfig
 
 ROUND_US = 150_000
 FAILED_US = 1_500_000
-"""A leader reports a member as unhealthy that has not responded for so long."""
+"""After this time without a response, a leader reports a member as unhealthy."""
 GIVEN_UP_US = 4_000_000
-"""A leader removes a new member that has not responded for so long (behaviour C12)."""
+"""After this time without a response, a leader removes a new member (behaviour C12)."""
 COMMIT_US = (20_000, 700_000)
 COPY_US = (20_000, 900_000)
 
