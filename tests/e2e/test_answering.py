@@ -10,7 +10,7 @@ import pytest
 
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import unhealthy_nodes, until_served
-from stelae.local.node_process import NodeProcess, Role
+from stelae.local.node_process import NodeProcess, NodeRole
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
 from stelae.wire.refusals import StaleSender
@@ -21,7 +21,7 @@ from tests.e2e.nodes import WAIT_S
 def as_local(cluster: Cluster) -> ClusterWithMasters:
     """The same nodes, as a local cluster has them on record."""
 
-    def listed(nodes: list[NodeId], role: Role) -> list[NodeProcess]:
+    def listed(nodes: list[NodeId], role: NodeRole) -> list[NodeProcess]:
         found = enumerate(nodes, 1)
         return [NodeProcess(f"{role}-{n}", one, cluster.addresses[one], cluster.root, role) for n, one in found]
 

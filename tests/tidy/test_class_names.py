@@ -1,9 +1,9 @@
-"""Class names: a name means one thing in the kernel and the plugins."""
+"""Class names: a name means one thing in the kernel and the plugins, also as an alias of a type."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.tidy.tree import parsed, python_files
@@ -12,14 +12,39 @@ EXCEPTIONS: frozenset[str] = frozenset()
 """Names that a contract makes several classes have, each with its reason. No contract does so today."""
 
 
+def classes(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each class; inner and private classes count."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, node.lineno
+
+
+def aliases(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each public name that a module assigns outside of classes and functions.
+
+    Among them are all of ``TypeAlias``, ``TypeVar`` and ``NewType``."""
+    waiting: list[ast.stmt] = [*tree.body]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.If | ast.Try):
+            handlers = [stmt for handler in getattr(node, "handlers", ()) for stmt in handler.body]
+            waiting += [*node.body, *node.orelse, *handlers]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and not target.id.startswith("_"):
+                    yield target.id, node.lineno
+
+
 def duplicates(trees: Iterable[tuple[Path, ast.Module]]) -> Mapping[str, list[str]]:
-    """Return the names of more than one class, with the places of the classes; inner and private classes count."""
-    places: dict[str, list[str]] = {}
+    """Return the names of more than one class, and of a class and an alias, with all of their places."""
+    of_classes: dict[str, list[str]] = {}
+    of_aliases: dict[str, list[str]] = {}
     for path, tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
-    return {name: found for name, found in places.items() if len(found) > 1}
+        for found, places in ((classes(tree), of_classes), (aliases(tree), of_aliases)):
+            for name, line in found:
+                places.setdefault(name, []).append(f"{path}:{line}")
+    together = {name: [*places, *of_aliases.get(name, ())] for name, places in of_classes.items()}
+    return {name: places for name, places in together.items() if len(places) > 1}
 
 
 def test_each_class_of_the_kernel_and_the_plugins_has_a_name_of_its_own() -> None:
@@ -37,4 +62,33 @@ def test_a_name_that_two_modules_or_one_module_give_twice_is_found() -> None:
     assert duplicates(trees) == {
         "Slot": ["kernel/stelae/host/a.py:1", "plugins/x/stelae_x/b.py:3"],
         "_Inner": ["kernel/stelae/host/a.py:2", "plugins/x/stelae_x/c.py:1"],
+    }
+
+
+def test_an_alias_with_the_name_of_a_class_is_found() -> None:
+    source = """
+Slot: TypeAlias = int
+if TYPE_CHECKING:
+    Link = TypeVar("Link")
+try:
+    Node = NewType("Node", str)
+except ImportError:
+    Row = None
+_Entry = int
+Alone = int
+def f():
+    Local = int
+class Kind:
+    Field: int = 0
+"""
+    names = ["Slot", "Link", "Node", "Row", "_Entry", "Local", "Field"]
+    trees = [
+        (Path("a.py"), ast.parse("\n".join(f"class {name}: ..." for name in names))),
+        (Path("b.py"), ast.parse(source)),
+    ]
+    assert duplicates(trees) == {
+        "Slot": ["a.py:1", "b.py:2"],
+        "Link": ["a.py:2", "b.py:4"],
+        "Node": ["a.py:3", "b.py:6"],
+        "Row": ["a.py:4", "b.py:8"],
     }

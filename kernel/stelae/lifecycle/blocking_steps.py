@@ -46,9 +46,9 @@ class Ask:
     begin: Callable[[Callable[[Any], None]], None]
 
 
-Step: TypeAlias = OffLoop | WithLog | Until | Ask
+BlockingStep: TypeAlias = OffLoop | WithLog | Until | Ask
 _Result = TypeVar("_Result")
-Steps: TypeAlias = Generator[Step, Any, _Result]
+Steps: TypeAlias = Generator[BlockingStep, Any, _Result]
 
 
 def run_now(steps: Steps[_Result], wal: WalEngine) -> _Result:
@@ -92,7 +92,7 @@ class StepRunner:
             else:
                 begin(step)
 
-        def begin(step: Step) -> None:
+        def begin(step: BlockingStep) -> None:
             match step:
                 case OffLoop():
                     self.pool.run(key, step.work, resume)

@@ -24,7 +24,7 @@ from stelae.local.cluster import (
     read_cluster_file,
     sections_text,
 )
-from stelae.local.node_process import NodeProcess, NodeRuns, Role
+from stelae.local.node_process import NodeProcess, NodeRole, NodeRuns
 from stelae.local.ports import free_ports
 from stelae.spi.errors import ConfigError, StelaeError
 from stelae.spi.ids import NodeId
@@ -200,7 +200,7 @@ class ClusterWithMasters:
         self.masters = self._changed(KIND, "master", change)
 
     def _changed(
-        self, key: str, role: Role, change: Callable[[list[NodeProcess]], list[NodeProcess]]
+        self, key: str, role: NodeRole, change: Callable[[list[NodeProcess]], list[NodeProcess]]
     ) -> list[NodeProcess]:
         """Change a list of the cluster file, which another command may have changed since this object read it."""
         known = {node.node_id: node for node in self.nodes}
@@ -291,12 +291,12 @@ def addresses_of(directory: Path) -> list[str]:
         return LocalCluster.open(directory).addresses
 
 
-def _process(directory: Path, role: Role, number: int, port: int) -> NodeProcess:
+def _process(directory: Path, role: NodeRole, number: int, port: int) -> NodeProcess:
     name = f"{role}-{number}"
     return NodeProcess(name, NodeId(secrets.token_hex(16)), f"127.0.0.1:{port}", directory / name, role)
 
 
-def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: Role) -> list[NodeProcess]:
+def _processes(directory: Path, nodes: Sequence[Mapping[str, str]], role: NodeRole) -> list[NodeProcess]:
     return [NodeProcess(n["name"], NodeId(n["node_id"]), n["address"], directory / n["name"], role) for n in nodes]
 
 

@@ -32,7 +32,7 @@ OFFLINE = "offline"
 LOG_TAIL_LINES = 12
 """Number of the last lines of a node's log that errors show."""
 
-Role: TypeAlias = Literal["master", "tserver"]
+NodeRole: TypeAlias = Literal["master", "tserver"]
 """The command that runs a node: ``stelae master run`` or ``stelae tserver run``."""
 
 
@@ -59,7 +59,7 @@ class NodeProcess:
         role: the command that runs the node.
     """
 
-    def __init__(self, name: str, node_id: NodeId, address: str, directory: Path, role: Role = "tserver") -> None:
+    def __init__(self, name: str, node_id: NodeId, address: str, directory: Path, role: NodeRole = "tserver") -> None:
         self.role = role
         self.name = name
         self.node_id = node_id

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from stelae.rows.checksum import LogicalChecksum
 from stelae.sim.history import SCHEMA, ClientAction, ClientOperation, RowErrors
-from stelae.sim.table import VALUE, Cell, Cells, read_as, row_cells
+from stelae.sim.table import VALUE, Cell, RowCells, read_as, row_cells
 from stelae.spi.ids import OpId, SourceId
 from stelae.spi.schema import Schema
 from stelae.spi.write import SourceFence
@@ -25,7 +25,7 @@ class LogPosition(NamedTuple):
     order: int
 
 
-class Effect(NamedTuple):
+class WriteEffect(NamedTuple):
     """The row of one key after one operation: cells by column id, or ``None`` for no row."""
 
     position: LogPosition
@@ -60,7 +60,7 @@ class AgreedWrites:
     def __init__(self) -> None:
         self._writes: dict[tuple[str, int], ClientOperation] = {}
         self._positions: dict[tuple[str, int], LogPosition] = {}
-        self._effects: dict[int, list[Effect]] = {}
+        self._effects: dict[int, list[WriteEffect]] = {}
         self._indexes: list[int] = []
         self._stamps: list[int] = []
         self.schemas: dict[int, Schema] = {0: SCHEMA}
@@ -113,7 +113,7 @@ class AgreedWrites:
         if effects and effects[-1].position == position:
             effects.pop()
         cells = new_cells if new_cells is None or before is None else {**before, **new_cells}
-        effects.append(Effect(position, cells))
+        effects.append(WriteEffect(position, cells))
 
     # -- queries ---------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class AgreedWrites:
                 found[source] = begun[count - 1][1]
         return found
 
-    def effects(self, key: int) -> Sequence[Effect]:
+    def effects(self, key: int) -> Sequence[WriteEffect]:
         """Return all effects on a key, in log order."""
         return self._effects.get(key, ())
 
@@ -138,7 +138,7 @@ class AgreedWrites:
         """Return the schema in force at a log index, or at the last index for ``None``."""
         return [one for at, one in self.schemas.items() if index is None or at <= index][-1]
 
-    def rows(self, index: int | None = None, schema: Schema | None = None) -> dict[int, Cells]:
+    def rows(self, index: int | None = None, schema: Schema | None = None) -> dict[int, RowCells]:
         """Return the cells of all rows by key, in key order.
 
         Args:
@@ -171,5 +171,5 @@ class AgreedWrites:
         return self._stamps[: bisect_right(self._indexes, until_index)]
 
 
-def _entry_of(effect: Effect) -> int:
+def _entry_of(effect: WriteEffect) -> int:
     return effect.position.entry

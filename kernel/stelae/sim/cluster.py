@@ -22,7 +22,7 @@ from stelae.sim.node_start import TABLET, NodeContext
 from stelae.sim.profile import Profile
 from stelae.sim.range_counts import count_answered, count_sent
 from stelae.sim.scheduler import Scheduler
-from stelae.sim.table import VALUE, Cells, encode_write
+from stelae.sim.table import VALUE, RowCells, encode_write
 from stelae.spi.errors import NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.scan import Order, ScanSpec
@@ -295,7 +295,7 @@ def _found_value(reply: LookupReply) -> str | None:
     return None if row is None else str(row[(reply.ids or ()).index(VALUE)])
 
 
-def _rows(store: TabletStore) -> dict[int, Cells]:
+def _rows(store: TabletStore) -> dict[int, RowCells]:
     with store.scan(ScanSpec(order=Order.KEY)) as cursor:
         return {row[0]: row[1:] for batch in cursor for row in batch.to_rows()}
 

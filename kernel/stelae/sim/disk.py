@@ -23,7 +23,7 @@ from stelae.host.atomic_replace import replace_file
 from stelae.sim.disk_contents import SECTOR_BYTES, FileContents, Survival
 from stelae.sim.disk_faults import PowerLost, VirtualDiskFaults
 from stelae.sim.disk_file import VirtualFile
-from stelae.sim.disk_names import Directory, Edit, Node, VirtualNames
+from stelae.sim.disk_names import Directory, Inode, NameEdit, VirtualNames
 from stelae.spi.errors import BadIdentifier, Full, Locked, SyncFailed
 from stelae.spi.services import Buffer
 
@@ -100,7 +100,7 @@ class VirtualDisk:
 
     def is_durable(self, path: str) -> bool:
         """Return true if the file, its contents and its name would survive a power loss now."""
-        node: Node | None = self._names.root
+        node: Inode | None = self._names.root
         for name in _parts(path):
             if not isinstance(node, Directory) or name not in node.durable:
                 return False
@@ -188,7 +188,7 @@ class VirtualDisk:
             if isinstance(node, Directory):
                 raise NotADirectoryError(target)
             self._unlink(replaced)
-        gone: Edit = (old_parent, old_name, None)
+        gone: NameEdit = (old_parent, old_name, None)
         self._names.change(gone, (new_parent, new_name, node))
 
     def remove(self, path: str) -> None:
@@ -259,8 +259,8 @@ class VirtualDisk:
         contents.linked = False
         self._used_bytes -= len(contents.data)
 
-    def _find(self, path: str) -> Node | None:
-        node: Node | None = self._names.root
+    def _find(self, path: str) -> Inode | None:
+        node: Inode | None = self._names.root
         for name in _parts(path):
             if not isinstance(node, Directory):
                 return None

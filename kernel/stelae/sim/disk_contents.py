@@ -28,7 +28,7 @@ class Survival(Enum):
 
 
 @dataclass(slots=True)
-class Change:
+class FileChange:
     """One change of a file that may not be durable.
 
     Attributes:
@@ -63,7 +63,7 @@ class FileContents:
     def __init__(self, number: int, data: bytes | bytearray = b"") -> None:
         self.number = number
         self.data = bytearray(data)
-        self.changes: list[Change] = []
+        self.changes: list[FileChange] = []
         self.linked = True
         self.sync_failed = False
 
@@ -71,7 +71,7 @@ class FileContents:
         """Write. The bytes are visible at once and durable after ``sync``. A gap before ``offset`` reads as zeros."""
         data, size = self.data, len(self.data)
         end = offset + len(payload)
-        change = Change(offset, bytes(data[offset:end]), payload, size, max(size, end))
+        change = FileChange(offset, bytes(data[offset:end]), payload, size, max(size, end))
         self.changes.append(change)
         _redo(data, change)
 
@@ -85,7 +85,7 @@ class FileContents:
     def resize(self, size: int) -> None:
         """Truncate the file, or extend it with zeros."""
         data = self.data
-        change = Change(size, bytes(data[size:]), b"", len(data), size)
+        change = FileChange(size, bytes(data[size:]), b"", len(data), size)
         self.changes.append(change)
         _redo(data, change)
 
@@ -130,7 +130,7 @@ class FileContents:
         return twin
 
 
-def _redo(data: bytearray, change: Change) -> None:
+def _redo(data: bytearray, change: FileChange) -> None:
     if change.new:
         if len(data) < change.offset:
             data.extend(bytes(change.offset - len(data)))
@@ -141,7 +141,7 @@ def _redo(data: bytearray, change: Change) -> None:
         data.extend(bytes(change.size_new - len(data)))
 
 
-def _redo_survivors(data: bytearray, changes: list[Change], rng: random.Random, survival: Survival) -> None:
+def _redo_survivors(data: bytearray, changes: list[FileChange], rng: random.Random, survival: Survival) -> None:
     if survival is Survival.DRAWN:
         fate = below(rng, 4)
         kept_whole = (0, len(changes), below(rng, len(changes) + 1), 0)[fate] if changes else 0
@@ -157,16 +157,16 @@ def _redo_survivors(data: bytearray, changes: list[Change], rng: random.Random, 
             _redo_scattered(data, change, rng)
 
 
-def _redo_torn(data: bytearray, change: Change, rng: random.Random) -> None:
+def _redo_torn(data: bytearray, change: FileChange, rng: random.Random) -> None:
     """Redo a prefix of a write that ends at any byte or at the end of a sector."""
     length = below(rng, len(change.new) + 1)
     if chance(rng, 0.5):
         length = max(0, (change.offset + length) // SECTOR_BYTES * SECTOR_BYTES - change.offset)
     if length:
-        _redo(data, Change(change.offset, b"", change.new[:length], 0, change.offset + length))
+        _redo(data, FileChange(change.offset, b"", change.new[:length], 0, change.offset + length))
 
 
-def _redo_scattered(data: bytearray, change: Change, rng: random.Random) -> None:
+def _redo_scattered(data: bytearray, change: FileChange, rng: random.Random) -> None:
     """Redo each sector of a write, or a change of length, with a probability of one half."""
     if not change.new:
         if chance(rng, 0.5):
@@ -177,8 +177,8 @@ def _redo_scattered(data: bytearray, change: Change, rng: random.Random) -> None
         stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
         if chance(rng, 0.5):
             piece = change.new[start - change.offset : stop - change.offset]
-            _redo(data, Change(start, b"", piece, 0, stop))
+            _redo(data, FileChange(start, b"", piece, 0, stop))
         start = stop
 
 
-__all__ = ["SECTOR_BYTES", "Change", "FileContents", "Survival"]
+__all__ = ["SECTOR_BYTES", "FileChange", "FileContents", "Survival"]

@@ -21,12 +21,12 @@ class Directory:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.entries: dict[str, Node] = {}
-        self.durable: dict[str, Node] = {}
+        self.entries: dict[str, Inode] = {}
+        self.durable: dict[str, Inode] = {}
 
 
-Node: TypeAlias = FileContents | Directory
-Edit: TypeAlias = tuple[Directory, str, Node | None]
+Inode: TypeAlias = FileContents | Directory
+NameEdit: TypeAlias = tuple[Directory, str, Inode | None]
 """A directory, a name in it, and the inode that the name gets; ``None`` removes the name."""
 
 
@@ -39,7 +39,7 @@ class NameChange:
         waits_for: numbers of the directories that must be synced to make the operation durable.
     """
 
-    edits: tuple[Edit, ...]
+    edits: tuple[NameEdit, ...]
     waits_for: list[int] = field(default_factory=list)
 
     def touches(self, other: NameChange) -> bool:
@@ -58,7 +58,7 @@ class VirtualNames:
         self.root = Directory(0)
         self.pending: list[NameChange] = []
 
-    def change(self, *edits: Edit) -> None:
+    def change(self, *edits: NameEdit) -> None:
         """Carry out one operation. It is visible at once."""
         for directory, name, node in edits:
             _assign(directory.entries, name, node)
@@ -93,7 +93,7 @@ class VirtualNames:
     def copy(self) -> VirtualNames:
         """Return an independent copy, with the un-synced operations."""
         twin = VirtualNames()
-        nodes: dict[int, Node] = {}
+        nodes: dict[int, Inode] = {}
         twin.root = _copied_directory(self.root, nodes)
         twin.pending = [
             NameChange(
@@ -125,7 +125,7 @@ class VirtualNames:
         return kept
 
 
-def _assign(names: dict[str, Node], name: str, node: Node | None) -> None:
+def _assign(names: dict[str, Inode], name: str, node: Inode | None) -> None:
     if node is None:
         names.pop(name, None)
     else:
@@ -140,7 +140,7 @@ def _make_durable(change: NameChange) -> None:
 def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survival) -> None:
     for name in sorted(old.durable):
         node = old.durable[name]
-        twin: Node
+        twin: Inode
         if isinstance(node, Directory):
             twin = Directory(node.number)
             _rebuild(node, twin, rng, survival)
@@ -149,7 +149,7 @@ def _rebuild(old: Directory, new: Directory, rng: random.Random, survival: Survi
         new.entries[name] = new.durable[name] = twin
 
 
-def _copied(node: Node, done: dict[int, Node]) -> Node:
+def _copied(node: Inode, done: dict[int, Inode]) -> Inode:
     known = done.get(node.number)
     if known is not None:
         return known
@@ -159,7 +159,7 @@ def _copied(node: Node, done: dict[int, Node]) -> Node:
     return twin
 
 
-def _copied_directory(node: Directory, done: dict[int, Node]) -> Directory:
+def _copied_directory(node: Directory, done: dict[int, Inode]) -> Directory:
     known = done.get(node.number)
     if isinstance(known, Directory):
         return known

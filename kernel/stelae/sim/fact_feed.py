@@ -18,7 +18,7 @@ from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.stale_probe import StaleDelivery
-from stelae.sim.table import Cells
+from stelae.sim.table import RowCells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status
 from stelae.spi.consensus_events import Event
@@ -219,7 +219,7 @@ class FactFeed:
             hook(node, engine, index, checksum, schema)
 
     def changed(
-        self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema = SCHEMA
+        self, node: ObservedNode, op_id: OpId, rows: Mapping[int, RowCells | None], schema: Schema = SCHEMA
     ) -> None:
         """A store has returned the rows that an entry changed."""
         for hook in self._on_changed:
@@ -329,7 +329,7 @@ class FactFeed:
         for hook in self._on_scanned:
             hook(node, scanned)
 
-    def expected_rows(self) -> dict[int, Cells]:
+    def expected_rows(self) -> dict[int, RowCells]:
         """Return the cells by key that the agreed writes produce."""
         return self.world.agreed.rows()
 

@@ -13,7 +13,7 @@ import msgspec
 from stelae.sim.coverage import Coverage
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
 from stelae.sim.leader_in_copy import CopiedVoters, LeaderInCopy
-from stelae.sim.network import Link, Network
+from stelae.sim.network import Network, NetworkLink
 from stelae.sim.scheduler import Scheduler
 
 SLOW_SYNC_US = 1_000_000
@@ -192,7 +192,7 @@ class FaultDriver:
             return lambda: self._network.mend(links)
         return self._start_node_fault(node, fault) if node.up else None
 
-    def _all_links(self, position: int) -> list[Link]:
+    def _all_links(self, position: int) -> list[NetworkLink]:
         return _links(FaultKind.PARTITION, position, 0, len(self._nodes))
 
     def _start_node_fault(self, node: FaultedNode, fault: Fault) -> Undo | None:
@@ -283,7 +283,7 @@ def _end_within_an_operation(node: FaultedNode, fault: Fault) -> None:
         node.kill_after(fault.amount, "")
 
 
-def _links(kind: FaultKind, position: int, amount: int, nodes: int) -> list[Link]:
+def _links(kind: FaultKind, position: int, amount: int, nodes: int) -> list[NetworkLink]:
     """Return the directed links between nodes that a fault cuts; none for other kinds of fault."""
     others = [other for other in range(nodes) if other != position]
     incoming = [(other, position) for other in others]

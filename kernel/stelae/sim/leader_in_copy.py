@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from stelae.sim.network import Link, Network
+from stelae.sim.network import Network, NetworkLink
 from stelae.sim.scheduler import Scheduler
 
 LAG_US: Final = 2_500_000
@@ -44,7 +44,7 @@ class LeaderInCopy:
         network: Network,
         world: CopiedVoters,
         is_over: Callable[[], bool],
-        links_of: Callable[[int], list[Link]],
+        links_of: Callable[[int], list[NetworkLink]],
     ) -> None:
         self._scheduler = scheduler
         self._network = network

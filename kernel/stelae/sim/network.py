@@ -18,7 +18,7 @@ from stelae.sim.profile import Profile
 from stelae.sim.scheduler import Scheduler
 
 Deliver: TypeAlias = Callable[[], None]
-Link: TypeAlias = tuple[int, int]
+NetworkLink: TypeAlias = tuple[int, int]
 """Positions of sender and receiver. Clients have positions above those of all nodes."""
 
 SLOW_DELAY_US = 400_000
@@ -38,11 +38,11 @@ class Flight(Protocol):
 class NetworkObserver(Protocol):
     """Is notified of every message, and of every link that is cut or mended."""
 
-    def sent(self, link: Link, label: str, message: object) -> Flight:
+    def sent(self, link: NetworkLink, label: str, message: object) -> Flight:
         """A message was sent. Return an object that is notified of its outcome."""
         ...
 
-    def links_changed(self, links: Sequence[Link], *, cut: bool) -> None:
+    def links_changed(self, links: Sequence[NetworkLink], *, cut: bool) -> None:
         """Links were cut or mended."""
 
 
@@ -62,14 +62,14 @@ class Network:
         self._rng = rng
         self._profile = profile
         self._coverage = coverage
-        self._cuts: dict[Link, int] = {}
-        self._newest: dict[Link, int] = {}
+        self._cuts: dict[NetworkLink, int] = {}
+        self._newest: dict[NetworkLink, int] = {}
         self._healed = False
         self.lossy = 0
         self.slow = 0
         self.observer: NetworkObserver | None = None
 
-    def send(self, link: Link, label: str, deliver: Deliver, message: object = None) -> None:
+    def send(self, link: NetworkLink, label: str, deliver: Deliver, message: object = None) -> None:
         """Send a message over a link. ``deliver`` runs once for each arrival. ``message`` is for the observer."""
         flight = None if self.observer is None else self.observer.sent(link, label, message)
         if self._is_lost(link):
@@ -80,19 +80,19 @@ class Network:
             self._coverage.hit("network.duplicated")
             self._launch(link, label, deliver, flight)
 
-    def cut(self, links: Iterable[Link]) -> None:
+    def cut(self, links: Iterable[NetworkLink]) -> None:
         """Cut links. A link that was cut twice must be mended twice."""
         with self._observed_links():
             for link in links:
                 self._cuts[link] = self._cuts.get(link, 0) + 1
 
-    def mend(self, links: Iterable[Link]) -> None:
+    def mend(self, links: Iterable[NetworkLink]) -> None:
         """Undo one cut of each link."""
         with self._observed_links():
             for link in links:
                 self._cuts[link] = max(0, self._cuts.get(link, 0) - 1)
 
-    def is_cut(self, link: Link) -> bool:
+    def is_cut(self, link: NetworkLink) -> bool:
         """Return true while a link is cut."""
         return self._cuts.get(link, 0) > 0
 
@@ -103,7 +103,7 @@ class Network:
         self._healed = True
         self.lossy = self.slow = 0
 
-    def _is_lost(self, link: Link) -> bool:
+    def _is_lost(self, link: NetworkLink) -> bool:
         if self.is_cut(link):
             return True
         if self._healed:
@@ -121,7 +121,7 @@ class Network:
                 if links:
                     self.observer.links_changed(sorted(links), cut=cut)
 
-    def _cut_links(self) -> set[Link]:
+    def _cut_links(self) -> set[NetworkLink]:
         return {link for link, count in self._cuts.items() if count > 0}
 
     def _lose(self, flight: Flight | None) -> None:
@@ -129,7 +129,7 @@ class Network:
         if flight is not None:
             flight.lost()
 
-    def _launch(self, link: Link, label: str, deliver: Deliver, flight: Flight | None) -> None:
+    def _launch(self, link: NetworkLink, label: str, deliver: Deliver, flight: Flight | None) -> None:
         low, high = self._profile.delay_us
         delay_us = skewed(self._rng, low, high + (SLOW_DELAY_US if self.slow else 0))
         arrives_us = self._scheduler.now_us + delay_us

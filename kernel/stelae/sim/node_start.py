@@ -45,7 +45,7 @@ from stelae.sim.maintenance import maintenance_of
 from stelae.sim.network import Network
 from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight, KnownNodes, NodeLink, ObservedTraffic
-from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool
+from stelae.sim.process import Process, ProcessCall, VirtualLogDriver, VirtualPool
 from stelae.sim.profile import Profile
 from stelae.sim.read_node import SimReadNode
 from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
@@ -274,7 +274,7 @@ class NodeStart:
                 tap.create(log, ZERO)
         return tap
 
-    def _writer(self, wake: Call, post: Callable[[list[Completion]], None]) -> LogWriter:
+    def _writer(self, wake: ProcessCall, post: Callable[[list[Completion]], None]) -> LogWriter:
         return LogWriter(
             lock=contextlib.nullcontext(),
             wake=wake,

@@ -22,7 +22,7 @@ from stelae.spi.ids import LogId
 from stelae.spi.log import Entry
 from stelae.spi.wal import Begun, WalEngine
 
-Call: TypeAlias = Callable[[], None]
+ProcessCall: TypeAlias = Callable[[], None]
 DurationRange: TypeAlias = tuple[int, int]
 """Shortest and longest duration in microseconds."""
 
@@ -45,13 +45,13 @@ class Process:
         self._clock = clock
         self._label = label
         self._on_raise = on_raise
-        self._first: deque[Call] = deque()
-        self._last: deque[Call] = deque()
-        self._held: list[Call] = []
+        self._first: deque[ProcessCall] = deque()
+        self._last: deque[ProcessCall] = deque()
+        self._held: list[ProcessCall] = []
         self._running = False
         self.alive = True
         self.paused = False
-        self.on_end: list[Call] = []
+        self.on_end: list[ProcessCall] = []
         """Called once when the process has ended."""
 
     # -- start, pause, end -----------------------------------------------------------------------
@@ -84,11 +84,11 @@ class Process:
 
     # -- running turns ---------------------------------------------------------------------------
 
-    def schedule(self, delay_us: int, label: str, call: Call) -> Timer:
+    def schedule(self, delay_us: int, label: str, call: ProcessCall) -> Timer:
         """Run ``call`` as a turn of the loop after ``delay_us``, if the process has not ended by then."""
         return self._scheduler.after(delay_us, f"{self._label}.{label}", lambda: self.run(call))
 
-    def run(self, call: Call) -> None:
+    def run(self, call: ProcessCall) -> None:
         """Run one turn: ``call``, then all calls that were deferred in it."""
         if not self.alive:
             return
@@ -114,15 +114,15 @@ class Process:
         """Return the monotonic time of this node in microseconds."""
         return self._clock.monotonic_us()
 
-    def defer(self, call: Call) -> None:
+    def defer(self, call: ProcessCall) -> None:
         """Run ``call`` at the end of this turn."""
         self._first.append(call)
 
-    def defer_last(self, call: Call) -> None:
+    def defer_last(self, call: ProcessCall) -> None:
         """Run ``call`` at the end of this turn, after all deferred calls."""
         self._last.append(call)
 
-    def call_at(self, when_us: int, call: Call) -> Timer:
+    def call_at(self, when_us: int, call: ProcessCall) -> Timer:
         """Run ``call`` at or after ``when_us`` of this node's monotonic clock."""
         return self.schedule(self._clock.true_delay_us(when_us), "timer", call)
 
@@ -205,7 +205,7 @@ class VirtualLogDriver:
         duration_us: Callable[[], DurationRange],
         *,
         fast: bool,
-        writer: Callable[[Call, Callable[[list[Completion]], None]], LogWriter],
+        writer: Callable[[ProcessCall, Callable[[list[Completion]], None]], LogWriter],
     ) -> None:
         self._process = process
         self._engine = engine

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import TypeAlias
 
-Action: TypeAlias = Callable[[], None]
+_Action: TypeAlias = Callable[[], None]
 
 
 class ScheduledEvent:
@@ -19,10 +19,10 @@ class ScheduledEvent:
 
     __slots__ = ("action", "at_us", "label")
 
-    def __init__(self, at_us: int, label: str, action: Action) -> None:
+    def __init__(self, at_us: int, label: str, action: _Action) -> None:
         self.at_us = at_us
         self.label = label
-        self.action: Action | None = action
+        self.action: _Action | None = action
 
     def cancel(self) -> None:
         """Cancel the event. Cancelling it twice, or after it ran, is harmless."""
@@ -46,14 +46,14 @@ class Scheduler:
         self._sequence = 0
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def at(self, at_us: int, label: str, action: Action) -> ScheduledEvent:
+    def at(self, at_us: int, label: str, action: _Action) -> ScheduledEvent:
         """Run ``action`` at ``at_us``. If that is past, run it after the events that are already due."""
         timer = ScheduledEvent(max(at_us, self.now_us), label, action)
         heapq.heappush(self._queue, (timer.at_us, self._sequence, timer))
         self._sequence += 1
         return timer
 
-    def after(self, delay_us: int, label: str, action: Action) -> ScheduledEvent:
+    def after(self, delay_us: int, label: str, action: _Action) -> ScheduledEvent:
         """Run ``action`` ``delay_us`` from now; see :meth:`at`."""
         return self.at(self.now_us + delay_us, label, action)
 

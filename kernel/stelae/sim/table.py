@@ -15,7 +15,7 @@ from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, SequenceRange, digests_of
 
 Cell: TypeAlias = int | str | None
-Cells: TypeAlias = tuple[Cell, ...]
+RowCells: TypeAlias = tuple[Cell, ...]
 """The cells of a row as a read returns them: all columns of a schema except the key, in the order of the schema."""
 
 KEY: Final = 1
@@ -38,7 +38,7 @@ def row_cells(operation: ClientOperation, row: HistoryRow) -> dict[int, Cell]:
     return {column_id: _cell(operation.schema.by_id[column_id], row) for column_id in ids if column_id != KEY}
 
 
-def read_as(cells: Mapping[int, Cell], schema: Schema) -> Cells:
+def read_as(cells: Mapping[int, Cell], schema: Schema) -> RowCells:
     """Return the cells of a row as a read under a schema returns them. Missing cells read as the default."""
     return tuple(cells.get(column.id, column.default) for column in schema.columns if column.id != KEY)
 

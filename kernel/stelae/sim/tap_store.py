@@ -11,7 +11,7 @@ from stelae.sim.fact_feed import FactFeed
 from stelae.sim.invariants import AppliedRequest
 from stelae.sim.range_counts import count_applied
 from stelae.sim.store_files import StoreFiles
-from stelae.sim.table import Cells
+from stelae.sim.table import RowCells
 from stelae.sim.world import ObservedNode
 from stelae.spi.errors import Full, TooOld
 from stelae.spi.ids import OpId
@@ -201,7 +201,7 @@ class StoreTap(TabletStore):
             if index % CHECKSUM_EVERY == 0:
                 self.facts.checksum(self.node, self.engine.name, index, self._inner.checksum(stamp), schema)
             if index % CHANGES_EVERY == 0 or (entry.skip and index % REPEATED_EVERY == 0):
-                rows: dict[int, Cells | None] = {}
+                rows: dict[int, RowCells | None] = {}
                 for changes in self._inner.diff(stamp - 1, stamp, ScanSpec()):
                     rows |= {row[0]: row[1:] for row in changes.changed.to_rows()}
                     rows |= dict.fromkeys(key for (key,) in changes.deleted.to_rows())

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 
-def call_elsewhere(function: Callable[..., Answer], *args: object, hash_seed: int) -> Answer:
+def call_elsewhere(function: Callable[..., _Answer], *args: object, hash_seed: int) -> _Answer:
     """Return what ``function`` returns in a process whose ``PYTHONHASHSEED`` is ``hash_seed``.
 
     Function, arguments and answer are pickled, so classes and functions must be at the top of modules."""
@@ -22,7 +22,7 @@ def call_elsewhere(function: Callable[..., Answer], *args: object, hash_seed: in
     command = [sys.executable, "-m", "stelae.testing.other_process"]
     asked = pickle.dumps((function, args))
     done = subprocess.run(command, input=asked, env=environment, stdout=subprocess.PIPE, check=True)
-    answer: Answer = pickle.loads(done.stdout)
+    answer: _Answer = pickle.loads(done.stdout)
     return answer
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 _CLOCKS = frozenset(
     f"{name}{unit}"
@@ -32,7 +32,7 @@ _HARMLESS = frozenset({"fspath", "sched_yield"})
 _DATES = frozenset({"now", "utcnow", "today"})
 
 
-def outside_calls(function: Callable[..., Answer], *arguments: object) -> tuple[Answer, set[str]]:
+def outside_calls(function: Callable[..., _Answer], *arguments: object) -> tuple[_Answer, set[str]]:
     """Call a function; return its answer, and the names of the calls that look outside, such as ``time.monotonic``.
 
     It is called twice, because Python imports a module within the first call if the function asks for that."""

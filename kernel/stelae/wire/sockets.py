@@ -28,7 +28,7 @@ from stelae.wire.deadlines import Deadlines
 from stelae.wire.packets import frame_length
 from stelae.wire.settings import FRAMES_MAX, Lane
 
-Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+ZmqContext: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 #: Frames of at least this many bytes are passed to ZeroMQ without copying them.
 COPY_BELOW: Final = 256 << 10
@@ -56,7 +56,7 @@ class Socket:
     heads: ClassVar[int]
     options: ClassVar[tuple[tuple[int, int], ...]]
 
-    def __init__(self, context: Context, frame_bytes_max: int, mark: int) -> None:
+    def __init__(self, context: ZmqContext, frame_bytes_max: int, mark: int) -> None:
         self._socket = context.socket(self.kind)
         self.closed = False
         limits = ((zmq.SNDHWM, mark), (zmq.RCVHWM, mark), (zmq.MAXMSGSIZE, frame_bytes_max + FRAME_SLACK_BYTES))
@@ -208,7 +208,7 @@ class SocketLoop:
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self.deadlines = Deadlines(self._wake_at)
-        self._zmq_context: Context = zmq.Context(io_threads=1)
+        self._zmq_context: ZmqContext = zmq.Context(io_threads=1)
         self._zmq_context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._context = context
         self._defer = defer

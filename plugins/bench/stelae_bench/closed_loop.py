@@ -13,7 +13,7 @@ import msgspec
 
 from stelae.spi.errors import StelaeError
 
-Call: TypeAlias = Callable[[], Awaitable[str]]
+_MeasuredCall: TypeAlias = Callable[[], Awaitable[str]]
 """Carries out the next operation. Returns what is wrong with its answer, or an empty text."""
 
 
@@ -37,7 +37,7 @@ class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_calls(
-    call: Call, in_flight: int, seconds: float, ended: Callable[[], bool] = lambda: False
+    call: _MeasuredCall, in_flight: int, seconds: float, ended: Callable[[], bool] = lambda: False
 ) -> LoopSample:
     """Make calls for ``seconds``, or until ``ended``, with ``in_flight`` at a time; return when all are answered.
 

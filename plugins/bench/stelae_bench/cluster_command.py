@@ -10,7 +10,7 @@ import typer
 
 from stelae.cli.kit.output import JsonOption, note
 from stelae_bench.ending import exit_code, measured
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder, parts_in
+from stelae_bench.options import ROUNDS_MIN, BenchDirectoryOption, Plot, Rounds, Seed, existing_folder, parts_in
 
 if TYPE_CHECKING:
     from stelae_bench.cluster_context import BenchPart, ClusterBenchSettings
@@ -66,7 +66,7 @@ def cluster(
     fast_log: _FastLog = False,
     consensus: _Consensus = "raft",
     store: _Store = "columnar",
-    directory: Directory = None,
+    directory: BenchDirectoryOption = None,
     plot: Plot = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 from stelae.cli.kit.byte_sizes import byte_size
 from stelae.cli.kit.output import JsonOption, note
 from stelae_bench.ending import exit_code, measured
-from stelae_bench.options import ROUNDS_MIN, Directory, Seed, existing_folder, parts_in
+from stelae_bench.options import ROUNDS_MIN, BenchDirectoryOption, Seed, existing_folder, parts_in
 
 if TYPE_CHECKING:
     from stelae_bench.copy_context import CopyBenchSettings, CopyPart
@@ -42,7 +42,7 @@ def copy(
     rounds: _Rounds = ROUNDS_MIN,
     seconds: _Seconds = 5.0,
     seed: Seed = 1,
-    directory: Directory = None,
+    directory: BenchDirectoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure copies of tablets to new servers, beside `cp` and sync of the same files.

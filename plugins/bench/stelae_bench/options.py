@@ -13,7 +13,7 @@ ROUNDS_MIN = 5
 
 Rounds = Annotated[int, typer.Option(min=ROUNDS_MIN, max=1000, help="Number of rounds.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the rows and of the order within each round.")]
-Directory = Annotated[
+BenchDirectoryOption = Annotated[
     Path | None,
     typer.Option(
         "--dir",

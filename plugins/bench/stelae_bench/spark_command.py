@@ -10,7 +10,7 @@ import typer
 
 from stelae.cli.kit.output import JsonOption, note
 from stelae_bench.ending import exit_code, measured
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder
+from stelae_bench.options import ROUNDS_MIN, BenchDirectoryOption, Plot, Rounds, Seed, existing_folder
 
 if TYPE_CHECKING:
     from stelae_bench.spark_run import SparkBenchSettings
@@ -38,7 +38,7 @@ def spark(
     seed: Seed = 1,
     wal: _Wal = "segmented",
     store: _Store = "columnar",
-    directory: Directory = None,
+    directory: BenchDirectoryOption = None,
     plot: Plot = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 from stelae.cli.kit.output import JsonOption, note
 from stelae.spi.errors import CallerError
 from stelae_bench.ending import exit_code, measured
-from stelae_bench.options import ROUNDS_MIN, Directory, Plot, Rounds, Seed, existing_folder
+from stelae_bench.options import ROUNDS_MIN, BenchDirectoryOption, Plot, Rounds, Seed, existing_folder
 from stelae_bench.wal_cases import CEILING, ENGINES, INTERVAL_S, REFERENCES, SyncMode
 
 SECONDS = 0.4
@@ -67,7 +67,7 @@ def wal(
     seconds: _Seconds = None,
     restart_bytes: _RestartBytes = RESTART_BYTES,
     seed: Seed = 1,
-    directory: Directory = None,
+    directory: BenchDirectoryOption = None,
     plot: Plot = None,
     markdown: _Markdown = None,
     as_json: JsonOption = False,

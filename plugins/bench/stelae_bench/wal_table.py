@@ -58,7 +58,7 @@ LOGS = {
 }
 
 
-Table: TypeAlias = list[list[str]]
+_Table: TypeAlias = list[list[str]]
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:
@@ -83,7 +83,7 @@ def _marked(row: Sequence[str]) -> str:
     return f"| {' | '.join(row)} |"
 
 
-def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Table]]:
+def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, _Table]]:
     rows = document["rows"]
     yield "entries/s", _pivot(rows, lambda row: f"{row['entries_per_s']:,.0f}")
     yield "p50 / p99, us", _pivot(rows, lambda row: f"{row['p50_us']:,.0f} / {row['p99_us']:,.0f}")
@@ -104,7 +104,7 @@ def _circumstances(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> Table:
+def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]], str]) -> _Table:
     """Return a table with one line for each case and one column for each participant."""
     cells = {(case_of(row), row["engine"]): show(row) for row in rows}
     names = participants(rows)
@@ -114,7 +114,7 @@ def _pivot(rows: Sequence[Mapping[str, Any]], show: Callable[[Mapping[str, Any]]
     return table
 
 
-def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
+def _ratios(ratios: Sequence[Mapping[str, Any]]) -> _Table:
     """Return a table of the quotients, with their aims."""
 
     def show(row: Mapping[str, Any], key: str) -> str:
@@ -127,7 +127,7 @@ def _ratios(ratios: Sequence[Mapping[str, Any]]) -> Table:
 
 def _columns(
     rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], show: Callable[[Mapping[str, Any], str], str]
-) -> Table:
+) -> _Table:
     """Return a table with one line for each value and one column for each engine."""
     table = [["", *[row["engine"] for row in rows]]]
     for key, name in names.items():

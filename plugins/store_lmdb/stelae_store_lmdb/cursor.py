@@ -8,7 +8,7 @@ from stelae.spi.errors import CallerError
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import BATCH_ROWS_MAX, Cursor
-from stelae_store_lmdb.key_ranges import KeyRange, key_range
+from stelae_store_lmdb.key_ranges import KeyBounds, key_range
 from stelae_store_lmdb.view import LmdbView
 
 
@@ -29,7 +29,7 @@ class LmdbCursor(Cursor):
         wanted = (*self._layout.ids, *schema.key, *(predicate.column for predicate in spec.predicates))
         self._reader = view.reader(schema.project(dict.fromkeys(wanted)))
         self._backwards = spec.order is Order.KEY_DESCENDING
-        self._range: KeyRange | None = key_range(schema, spec)
+        self._range: KeyBounds | None = key_range(schema, spec)
         self._left = spec.limit
         self._token: bytes | None = spec.after
 

@@ -15,7 +15,7 @@ from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.store import BATCH_ROWS_MAX, Changes, VersionedRows
-from stelae_store_lmdb.key_ranges import KeyRange
+from stelae_store_lmdb.key_ranges import KeyBounds
 from stelae_store_lmdb.memtable import LmdbMemtable
 from stelae_store_lmdb.tree import is_deletion
 from stelae_store_lmdb.values import DELETION, Row, row_encoder
@@ -50,7 +50,7 @@ def changes(view: LmdbView, after: int, until: int, spec: ScanSpec) -> Iterator[
             deleted.append(key)
         return True
 
-    left: KeyRange | None = (spec.key_from, spec.key_until)
+    left: KeyBounds | None = (spec.key_from, spec.key_until)
     if spec.after is not None:
         left = (max(spec.key_from or b"", spec.after + b"\0"), spec.key_until)
     while left is not None:
@@ -134,7 +134,7 @@ def logical_checksum(view: LmdbView) -> str:
     """Return the checksum of the visible rows. The stored values equal those that Arrow returns."""
     total = LogicalChecksum()
     reader = view.reader(view.schema.layout)
-    left: KeyRange | None = (None, None)
+    left: KeyBounds | None = (None, None)
     while left is not None:
         rows, left, _ = view.rows(*left, False, BATCH_ROWS_MAX, reader)
         total.add(rows)

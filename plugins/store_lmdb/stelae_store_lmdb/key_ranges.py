@@ -13,13 +13,13 @@ from stelae.rows.keys import encode_ends, encode_key
 from stelae.spi.scan import Compare, In, Order, Predicate, ScanSpec
 from stelae.spi.schema import Column, Schema
 
-KeyRange: TypeAlias = "tuple[bytes | None, bytes | None]"
+KeyBounds: TypeAlias = "tuple[bytes | None, bytes | None]"
 """From the first key (inclusive) to the second (exclusive); ``None`` is no bound."""
 
 
-def key_range(schema: Schema, spec: ScanSpec) -> KeyRange:
+def key_range(schema: Schema, spec: ScanSpec) -> KeyBounds:
     """Return the range of encoded keys that a scan must read."""
-    found: KeyRange = (spec.key_from, spec.key_until)
+    found: KeyBounds = (spec.key_from, spec.key_until)
     if spec.after is not None:
         descending = spec.order is Order.KEY_DESCENDING
         found = _both(found, (None, spec.after) if descending else (spec.after + b"\0", None))
@@ -31,13 +31,13 @@ def key_range(schema: Schema, spec: ScanSpec) -> KeyRange:
     return found
 
 
-def _both(one: KeyRange, other: KeyRange) -> KeyRange:
+def _both(one: KeyBounds, other: KeyBounds) -> KeyBounds:
     lows = [low for low in (one[0], other[0]) if low is not None]
     highs = [high for high in (one[1], other[1]) if high is not None]
     return max(lows, default=None), min(highs, default=None)
 
 
-def _equal(schema: Schema, predicates: Sequence[Predicate]) -> KeyRange:
+def _equal(schema: Schema, predicates: Sequence[Predicate]) -> KeyBounds:
     """Return the range of rows whose first key columns equal the values of the predicates."""
     wanted: dict[int, Any] = {p.column: p.value for p in predicates if isinstance(p, Compare) and p.op == "="}
     values: list[Any] = []
@@ -58,7 +58,7 @@ def _equal(schema: Schema, predicates: Sequence[Predicate]) -> KeyRange:
     return begin, stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
 
 
-def _compared(schema: Schema, predicate: Predicate) -> KeyRange:
+def _compared(schema: Schema, predicate: Predicate) -> KeyBounds:
     def key(value: Any) -> bytes:
         return encode_key(schema, (value,))
 

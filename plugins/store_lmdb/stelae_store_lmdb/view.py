@@ -19,7 +19,7 @@ from stelae.spi.schema import Layout, Schema
 from stelae.spi.store import BATCH_BYTES_MAX
 from stelae_store_lmdb.environment import Environment
 from stelae_store_lmdb.format import verified_contents
-from stelae_store_lmdb.key_ranges import KeyRange
+from stelae_store_lmdb.key_ranges import KeyBounds
 from stelae_store_lmdb.keys import split_age
 from stelae_store_lmdb.memtable import LmdbMemtable, Version, versions_of, visible
 from stelae_store_lmdb.tree import Record, RowTree, is_deletion
@@ -157,7 +157,7 @@ class LmdbView:
 
     def rows(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, reader: RowReader
-    ) -> tuple[list[Row], KeyRange | None, bytes | None]:
+    ) -> tuple[list[Row], KeyBounds | None, bytes | None]:
         """Return the visible rows of one step, the rest of the range, and the last key that was read."""
         rows: list[Row] = []
         last: bytes | None = None
@@ -215,7 +215,7 @@ class LmdbView:
 
     def step(
         self, low: bytes | None, high: bytes | None, backwards: bool, keys_max: int, take: Take
-    ) -> KeyRange | None:
+    ) -> KeyBounds | None:
         """Process up to ``keys_max`` keys of a range, as far as they fit.
 
         Returns the rest of the range, or ``None``."""
@@ -246,7 +246,7 @@ class LmdbView:
 
     def steps(self, keys_max: int, take: Take) -> Iterator[None]:
         """Process all rows, and yield after each step."""
-        left: KeyRange | None = (None, None)
+        left: KeyBounds | None = (None, None)
         while left is not None:
             left = self.step(*left, False, keys_max, take)
             yield

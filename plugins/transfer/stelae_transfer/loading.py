@@ -31,7 +31,7 @@ _ROW_CODES = frozenset({"ALREADY_PRESENT", "NOT_FOUND", "BAD_VALUE", "NO_PARTITI
 _ONCE = frozenset({OpKind.INSERT, OpKind.DELETE})
 """Kinds that fail when they are repeated, so that the rows in the table must be compared."""
 
-Progress = Callable[[Position, float], None]
+LoadProgress = Callable[[Position, float], None]
 
 
 class ImportStopped(StelaeError, code="IMPORT_STOPPED"):
@@ -62,7 +62,7 @@ class Loader:
         bad_rows_max: int,
         timeout_s: float,
         clock_s: Callable[[], float],
-        progress: Progress = lambda position, done: None,
+        progress: LoadProgress = lambda position, done: None,
     ) -> None:
         self._table = table
         self._kind = kind

@@ -30,7 +30,7 @@ from stelae_wal_shared.writer import SharedWriter
 
 Outcomes: TypeAlias = dict[LogId, Outcome]
 
-Accepted: TypeAlias = tuple[SharedTabletLog, Append, list[int]]
+_AcceptedAppend: TypeAlias = tuple[SharedTabletLog, Append, list[int]]
 """An append that fits its log, and the lengths of its bodies: everything that needs them takes them from here."""
 
 WhenFull: TypeAlias = Callable[[list[SharedTabletLog]], SyncFailed | None]
@@ -106,9 +106,9 @@ class Committer:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[Accepted], int]:
+    def _accept(self, group: Mapping[LogId, Append], outcomes: Outcomes) -> tuple[list[_AcceptedAppend], int]:
         """Return the appends that fit their logs, and their length in bytes; add the refused ones to ``outcomes``."""
-        accepted: list[Accepted] = []
+        accepted: list[_AcceptedAppend] = []
         logs, size = self._state.logs, 0
         for name, append in group.items():
             log, entries = logs.get(name), append.entries
@@ -122,7 +122,7 @@ class Committer:
             size += RECORD_BYTES * len(sizes) + (sizes[0] if len(sizes) == 1 else sum(sizes))
         return accepted, size
 
-    def _write(self, accepted: list[Accepted], size: int, sync: bool, outcomes: Outcomes) -> None:
+    def _write(self, accepted: list[_AcceptedAppend], size: int, sync: bool, outcomes: Outcomes) -> None:
         full = self.keep_full_segment
         try:
             writer = self._tail.writer_for(size)
@@ -138,7 +138,7 @@ class Committer:
         self,
         writer: SharedWriter,
         records: RecordGroup,
-        accepted: list[Accepted],
+        accepted: list[_AcceptedAppend],
         size: int,
         sync: bool,
         outcomes: Outcomes,
@@ -150,7 +150,7 @@ class Committer:
             self._state.mark_all_durable()
 
     def _fail(
-        self, accepted: list[Accepted], error: StorageError | OSError, outcomes: Outcomes, full: WhenFull
+        self, accepted: list[_AcceptedAppend], error: StorageError | OSError, outcomes: Outcomes, full: WhenFull
     ) -> None:
         """Fail the logs of a group: until ``repair`` after a full disk, permanently after any other error."""
         logs = [log for log, _, _ in accepted]
@@ -165,7 +165,7 @@ class Committer:
             outcomes[log.name] = Failed(failed, log.durable)
 
     def _publish(
-        self, writer: SharedWriter, accepted: list[Accepted], offsets: list[int], sync: bool, outcomes: Outcomes
+        self, writer: SharedWriter, accepted: list[_AcceptedAppend], offsets: list[int], sync: bool, outcomes: Outcomes
     ) -> None:
         """Show a group to readers. The caller holds the lock."""
         segment, dirty = writer.segment, self._state.dirty
@@ -210,7 +210,7 @@ class Committer:
         return {}
 
 
-def group_of(writer: SharedWriter, accepted: list[Accepted]) -> RecordGroup:
+def group_of(writer: SharedWriter, accepted: list[_AcceptedAppend]) -> RecordGroup:
     """Return the group with the records of all accepted appends. It is written at the writer's end."""
     group = RecordGroup(writer.segment.nonce, writer.end, writer.synced)
     for log, append, _ in accepted:

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.cluster_bootstrap_messages import BootstrapAnswer, BootstrapStage
-from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages
+from stelae.server.master.driver.master_comparison import MasterAnswers, MasterComparison, silent, stages
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
 from stelae.spi.members import Member
@@ -72,8 +72,8 @@ def test_an_answer_that_is_none_counts_as_no_answer(body: list[bytes]) -> None:
         future.set_result(SimpleNamespace(body=body))
         return future
 
-    async def ask() -> Answers:
-        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+    async def ask() -> MasterAnswers:
+        answered: asyncio.Future[MasterAnswers] = asyncio.get_running_loop().create_future()
         MasterComparison(node, members).ask(answered.set_result)
         return await answered
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stelae.testing.recorder import calls
-from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.calls import SystemCall
 from stelae.testing.recorder.image import DiskImage
 from stelae.testing.recorder.record import Recording
 from stelae.testing.recorder.replay import images, moments, states
@@ -17,7 +17,7 @@ from stelae.testing.wal_model import LOG
 SECTOR = 512
 
 
-def after(*done: Call, before: DiskImage | None = None) -> list[DiskImage]:
+def after(*done: SystemCall, before: DiskImage | None = None) -> list[DiskImage]:
     """What a crash after all of these calls, or inside the last one, may leave."""
     found: list[DiskImage] = []
     for count, _, disk in moments(Recording(before or DiskImage(), done)):
@@ -63,7 +63,7 @@ def test_a_name_is_lost_until_its_directory_is_synced() -> None:
     assert contents(after(*lost_calls(), calls.RecordedSync("/")), "/a") == {b"x"}
 
 
-def lost_calls() -> tuple[Call, ...]:
+def lost_calls() -> tuple[SystemCall, ...]:
     return calls.Create("/a"), calls.RecordedWrite("/a", 0, b"x"), calls.RecordedSync("/a")
 
 

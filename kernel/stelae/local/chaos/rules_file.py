@@ -12,7 +12,7 @@ from stelae.spi.errors import ConfigError
 LOOK_S = 0.02
 """Seconds between two checks whether the file has changed."""
 
-Rule = TypeVar("Rule")
+_Rule = TypeVar("_Rule")
 
 
 class RulesFile:
@@ -42,7 +42,7 @@ class RulesFile:
         before, self._read = self._read, stamp
         return stamp != before
 
-    def rules(self, kind: type[Rule], what: str, check: Callable[[Rule], None]) -> tuple[Rule, ...]:
+    def rules(self, kind: type[_Rule], what: str, check: Callable[[_Rule], None]) -> tuple[_Rule, ...]:
         """Read the rules; without a file there are none.
 
         Args:

@@ -19,7 +19,7 @@ from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
 from stelae.sim.stale_probe import StaleDelivery
-from stelae.sim.table import Cell, Cells
+from stelae.sim.table import Cell, RowCells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.consensus_events import Event
@@ -165,7 +165,7 @@ class FactListener:
     def on_checksum(self, node: ObservedNode, engine: str, index: int, checksum: str, schema: Schema) -> None:
         """A store has computed the logical checksum of its rows as of the entry at an index, under a schema."""
 
-    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
+    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, RowCells | None], schema: Schema) -> None:
         """A store has returned what one entry changed, under a schema: cells by key, ``None`` for a deleted row."""
 
     def on_schema(self, node: ObservedNode, op_id: OpId, schema: Schema) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from stelae.sim.history import ClientOperation
 from stelae.sim.invariants.base import Invariant
-from stelae.sim.table import Cells
+from stelae.sim.table import RowCells
 
 
 class ReplicaContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class ReplicaContents(msgspec.Struct, frozen=True, kw_only=True):
     applied: int
     checksum: str
     results: bytes
-    rows: dict[int, Cells]
+    rows: dict[int, RowCells]
 
 
 class Convergence(Invariant):
@@ -36,7 +36,7 @@ class Convergence(Invariant):
     name: ClassVar[str] = "convergence"
     source: ClassVar[str] = "architecture.md section 2; issue: replicas agree"
 
-    def judge(self, replica_contents: Sequence[ReplicaContents], expected: dict[int, Cells]) -> None:
+    def judge(self, replica_contents: Sequence[ReplicaContents], expected: dict[int, RowCells]) -> None:
         """Compare all live replicas with each other and with the rows that the agreed writes produce."""
         first = replica_contents[0]
         for other in replica_contents[1:]:

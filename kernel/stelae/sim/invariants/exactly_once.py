@@ -11,7 +11,7 @@ from stelae.host.superblock import Superblock
 from stelae.sim.agreed_writes import LogPosition
 from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation, RowErrors
 from stelae.sim.invariants.base import AppliedRequest, Invariant
-from stelae.sim.table import Cells, payload_digest
+from stelae.sim.table import RowCells, payload_digest
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.ids import ClientId, OpId
 from stelae.spi.schema import Schema
@@ -87,7 +87,7 @@ class ExactlyOnce(Invariant):
         elif identity in self._refused:
             self.fail(f"node {node.position} applies {identity} at {request.op_id}, but it was refused to its client")
 
-    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, Cells | None], schema: Schema) -> None:
+    def on_changed(self, node: ObservedNode, op_id: OpId, rows: Mapping[int, RowCells | None], schema: Schema) -> None:
         """Check that an entry has changed exactly the rows that its operations change, repetitions excluded."""
         agreed = self.world.agreed
         before, after = agreed.rows(op_id.index - 1, schema), agreed.rows(op_id.index, schema)

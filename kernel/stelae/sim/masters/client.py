@@ -34,7 +34,7 @@ from stelae.protocol.master_messages import (
 from stelae.sim.draw import between, chance, pick
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.masters_follower import MastersFollower
-from stelae.sim.masters.messenger import Answer, Answered
+from stelae.sim.masters.messenger import Answered, CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError
@@ -152,7 +152,7 @@ class SimClient:
         """Send one request. ``answered`` runs for each answer that arrives."""
         network = self._world.network
 
-        def answer(result: Answer) -> None:
+        def answer(result: CallAnswer) -> None:
             network.send(master.endpoint.name, self.endpoint, "answer", lambda: answered(result))
 
         network.send(
@@ -165,7 +165,7 @@ class SimClient:
             self.following.look()
             self._attempt(client_change)
 
-    def _answered(self, client_change: ClientChange, attempt: int, answer: Answer) -> None:
+    def _answered(self, client_change: ClientChange, attempt: int, answer: CallAnswer) -> None:
         """Handle an answer. A final answer decides the change, even if its attempt has timed out."""
         if client_change.outcome is not None:
             return
@@ -255,7 +255,7 @@ class SimClient:
         described = isinstance(question, GetTable)
         self._request(master, READ, encode(request), lambda answer: self._read_answered(answer, described=described))
 
-    def _read_answered(self, answer: Answer, *, described: bool) -> None:
+    def _read_answered(self, answer: CallAnswer, *, described: bool) -> None:
         self._world.coverage.hit("read.answered" if isinstance(answer, bytes) else f"read.{error_of(answer).code}")
         if isinstance(answer, bytes) and described:
             self.on_description(decode(answer, TableDescription))

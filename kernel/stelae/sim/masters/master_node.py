@@ -46,7 +46,7 @@ from stelae.sim.masters.peer_link import MasterLink
 from stelae.sim.masters.steps import Strike
 from stelae.sim.masters.system_replica import FaultyReplica
 from stelae.sim.masters.world import MastersWorld
-from stelae.sim.process import Call, Process, VirtualLogDriver, VirtualPool, VirtualReader
+from stelae.sim.process import Process, ProcessCall, VirtualLogDriver, VirtualPool, VirtualReader
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.spi.consensus_events import Campaign
 from stelae.spi.ids import ZERO, NodeId, TabletId
@@ -278,7 +278,7 @@ class _MasterView:
         return self._node.failed_tablets
 
 
-def _new_log_writer(wake: Call, post: Callable[[list[Completion]], None]) -> LogWriter:
+def _new_log_writer(wake: ProcessCall, post: Callable[[list[Completion]], None]) -> LogWriter:
     return LogWriter(
         lock=contextlib.nullcontext(), wake=wake, post=post, queue_bytes_max=1 << 20, group_bytes_max=1 << 20
     )

@@ -13,7 +13,7 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.sim.draw import chance, pick
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.messenger import Answer
+from stelae.sim.masters.messenger import CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import MastersWorld
@@ -77,7 +77,7 @@ class MastersFollower:
     def _ask_master(self, master: SimMaster) -> None:
         network = self._world.network
 
-        def answer(result: Answer) -> None:
+        def answer(result: CallAnswer) -> None:
             network.send(master.endpoint.name, self._endpoint, "masters", lambda: self._answered(result))
 
         body = encode(MastersRequest())
@@ -92,7 +92,7 @@ class MastersFollower:
         view = server.masters_view()
         self._world.network.send(server.endpoint.name, self._endpoint, "masters", lambda: self._heard(view))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: CallAnswer) -> None:
         if isinstance(answer, bytes):
             self._heard(decode(answer, MastersView))
 

@@ -18,10 +18,10 @@ from stelae.spi.services import Buffer
 from stelae.wire.call_retries import Response
 from stelae.wire.refusals import Fields, UnknownKind, error_fields, error_of
 
-Answer: TypeAlias = bytes | Fields
+CallAnswer: TypeAlias = bytes | Fields
 """The body of an answer, or the fields of an error."""
 
-Answered: TypeAlias = Callable[[Answer], None]
+Answered: TypeAlias = Callable[[CallAnswer], None]
 Handler: TypeAlias = Callable[[IncomingRequest], None]
 
 UNREACHABLE_US = 5_000
@@ -57,7 +57,7 @@ class SimRequest:
         """Answer with an error. Return false if the request was answered before."""
         return self._end(error_fields(error))
 
-    def _end(self, answer: Answer) -> bool:
+    def _end(self, answer: CallAnswer) -> bool:
         send, self._answer = self._answer, None
         if send is not None:
             send(answer)
@@ -149,7 +149,7 @@ class SimMessenger:
     def dispatch(self, sender: NodeId, kind: str, body: bytes, answered: Answered) -> None:
         """Process a request that has arrived. ``answered`` gets the answer when it leaves this process."""
 
-        def answer(result: Answer) -> None:
+        def answer(result: CallAnswer) -> None:
             self._endpoint.emit(lambda: answered(result))
             self._answered(kind)
 
@@ -168,7 +168,7 @@ class SimMessenger:
         call, process = SimCall(), self._process
         body = b"".join(bytes(frame) for frame in frames)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: CallAnswer) -> None:
             if process.alive:
                 response = (
                     Response(sender=to, body=[answer], fields={}) if isinstance(answer, bytes) else error_of(answer)

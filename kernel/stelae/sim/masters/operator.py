@@ -16,7 +16,7 @@ from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersReques
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.masters_follower import MastersFollower
-from stelae.sim.masters.messenger import Answer
+from stelae.sim.masters.messenger import CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader
@@ -239,7 +239,7 @@ class MastersOperator:
         master = known if known is not None and below(self._rng, 4) else pick(self._rng, masters)
         body, network = encode(ChangeMastersRequest(change, config.op_id)), self._world.network
 
-        def answer(result: Answer) -> None:
+        def answer(result: CallAnswer) -> None:
             network.send(master.endpoint.name, self.endpoint, "change of masters", lambda: self._answered(result))
 
         network.send(
@@ -258,7 +258,7 @@ class MastersOperator:
             master.crash()
             self._after(skewed(rng, *DOWN_US), master.restart)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: CallAnswer) -> None:
         if isinstance(answer, bytes):
             self._world.coverage.hit("masters.change_made")
             return

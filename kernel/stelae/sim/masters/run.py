@@ -20,7 +20,7 @@ from stelae.sim.masters.faults import SAFETY_US, MastersFault, MastersFaultDrive
 from stelae.sim.masters.invariants import INVARIANTS
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.masters_of_run import MastersOfRun
-from stelae.sim.masters.messenger import Answer, Answered
+from stelae.sim.masters.messenger import Answered, CallAnswer
 from stelae.sim.masters.network import MastersNetwork, SimEndpoint
 from stelae.sim.masters.process_endpoint import ProcessEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
@@ -197,7 +197,7 @@ class MastersSimulation:
         """Carry a request of a master to another master or to a tablet server."""
         network, target = self._world.network, self._endpoint_of(to)
 
-        def answer(result: Answer) -> None:
+        def answer(result: CallAnswer) -> None:
             network.send(target.name, source, f"{kind} answer", lambda: answered(result))
 
         if kind == ACTION:

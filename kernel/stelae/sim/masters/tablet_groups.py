@@ -10,7 +10,7 @@ runs would have one or two tablets instead of dozens. The simulators of members 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,10 +80,6 @@ class TabletGroup:
         """Return the members of the committed config and of a pending one."""
         pending = self.pending.members if self.pending is not None else ()
         return {member.node_id for member in (*self.config.members, *pending)}
-
-
-Replicas = Callable[[NodeId], Mapping[TabletId, ModelReplica] | None]
-"""Returns the replicas of a server by tablet, or ``None`` if the server is down or paused."""
 
 
 class TabletGroups:

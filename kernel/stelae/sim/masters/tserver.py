@@ -22,7 +22,7 @@ from stelae.server.tserver.known_masters import KnownMasters
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.sim.draw import between, pick, skewed
 from stelae.sim.masters.master import SimMaster
-from stelae.sim.masters.messenger import Answer, Answered
+from stelae.sim.masters.messenger import Answered, CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
 from stelae.sim.masters.world import MastersWorld, server_node
@@ -149,7 +149,7 @@ class SimServer:
 
         self._world.scheduler.after(delay_us, f"{self.endpoint.name} acts", effect)
 
-    def _effect(self, action: ServerAction, term: int) -> Answer:
+    def _effect(self, action: ServerAction, term: int) -> CallAnswer:
         """Check the fence of an action and carry the action out. Return the answer to the master."""
         judgement = judge(action, self._local_replica(action.tablet_id))
         self._world.coverage.hit(f"action.{type(action).__name__}.{judgement.verdict}")
@@ -248,12 +248,12 @@ class SimServer:
         master = self._masters.get(asked)
         endpoint = self._servers[asked].endpoint if master is None else master.endpoint
 
-        def heard(answer: Answer) -> None:
+        def heard(answer: CallAnswer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes) and self._learn(decode(answer, MastersView).config):
                 self._world.coverage.hit(f"masters.found_through_{'server' if master is None else 'master'}")
                 self._reporter.masters_changed(self._known.addresses, self._known.config_id)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: CallAnswer) -> None:
             network.send(endpoint.name, self.endpoint, MASTERS, lambda: heard(answer))
 
         def ask() -> None:
@@ -277,10 +277,10 @@ class SimServer:
             self._reporter.replica_changed(self.status(tablet_id))
 
     def _send(self, master: SimMaster, heartbeat: Heartbeat, epoch: int) -> None:
-        def answered(answer: Answer) -> None:
+        def answered(answer: CallAnswer) -> None:
             self._world.network.send(master.endpoint.name, self.endpoint, "heartbeat reply", lambda: replied(answer))
 
-        def replied(answer: Answer) -> None:
+        def replied(answer: CallAnswer) -> None:
             if epoch == self._epoch and isinstance(answer, bytes):
                 reply = decode(answer, HeartbeatReply)
                 self._answered(master.node_id, reply)

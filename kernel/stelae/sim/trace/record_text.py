@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
-from stelae.sim.network import Link
+from stelae.sim.network import NetworkLink
 from stelae.sim.node_change import NodeChange
 from stelae.sim.trace.message_text import message_text
 from stelae.sim.trace.records import (
@@ -98,8 +98,8 @@ def links_text(record: LinksChanged, nodes: int) -> tuple[int, str]:
     links, verb = set(record.links), "cut" if record.cut else "mended"
     for node in range(nodes):
         others = [other for other in range(nodes) if other != node]
-        incoming: set[Link] = {(other, node) for other in others}
-        outgoing: set[Link] = {(node, other) for other in others}
+        incoming: set[NetworkLink] = {(other, node) for other in others}
+        outgoing: set[NetworkLink] = {(node, other) for other in others}
         if links == incoming | outgoing:
             return node, f"all links {verb}"
         if links == incoming:

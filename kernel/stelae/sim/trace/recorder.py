@@ -10,7 +10,7 @@ from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import CONSENSUS
 from stelae.sim.history import ClientAnswer, ClientOperation
 from stelae.sim.invariants import AppliedRequest, FactListener
-from stelae.sim.network import Link
+from stelae.sim.network import NetworkLink
 from stelae.sim.node_change import NodeChange
 from stelae.sim.node_links import FramesInFlight
 from stelae.sim.trace.message_kinds import fields_of, kind_of_consensus, kind_of_transport
@@ -181,17 +181,17 @@ class TraceRecorder(FactListener):
 
     # -- NetworkObserver -------------------------------------------------------------------------
 
-    def sent(self, link: Link, label: str, message: object) -> MessageInFlight:
+    def sent(self, link: NetworkLink, label: str, message: object) -> MessageInFlight:
         """Record a message. Its outcome is recorded when it is known."""
         record = self._sent(link, label, message)
         self.records.append(record)
         return MessageInFlight(record, self._now_us)
 
-    def links_changed(self, links: Sequence[Link], *, cut: bool) -> None:
+    def links_changed(self, links: Sequence[NetworkLink], *, cut: bool) -> None:
         """Record that links were cut or mended."""
         self.records.append(LinksChanged(at_us=self._now_us(), links=tuple(links), cut=cut))
 
-    def _sent(self, link: Link, label: str, message: object) -> MessageSent:
+    def _sent(self, link: NetworkLink, label: str, message: object) -> MessageSent:
         at_us, (sender, receiver) = self._now_us(), link
         if not isinstance(message, FramesInFlight):
             return MessageSent(at_us=at_us, sender=sender, receiver=receiver, name=label, kind=kind_of_transport(label))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from stelae.sim.fault_plan import Fault
-from stelae.sim.network import Link
+from stelae.sim.network import NetworkLink
 from stelae.sim.node_change import NodeChange
 from stelae.sim.report import RunResult
 from stelae.spi.ids import OpId
@@ -76,7 +76,7 @@ class LinksChanged(msgspec.Struct, frozen=True, kw_only=True, tag="links"):
     """Directed links were cut or mended."""
 
     at_us: int
-    links: tuple[Link, ...]
+    links: tuple[NetworkLink, ...]
     cut: bool
 
 

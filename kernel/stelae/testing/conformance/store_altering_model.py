@@ -15,7 +15,7 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, RowCode
 from stelae.testing.conformance.store_model import Op, Row
 
-Values: TypeAlias = dict[int, Any]
+_Values: TypeAlias = dict[int, Any]
 """A row's values by column id."""
 
 INSERTS = (OpKind.INSERT, OpKind.INSERT_IGNORE)
@@ -29,7 +29,7 @@ class AlteringModel:
     def __init__(self, schema: Schema) -> None:
         self.schemas = {schema.version: schema}
         self.schema = schema
-        self.history: list[tuple[int, dict[bytes, Values]]] = [(0, {})]
+        self.history: list[tuple[int, dict[bytes, _Values]]] = [(0, {})]
 
     def change(self, timestamp: int, schema: Schema) -> None:
         """Put the next schema in force. No row changes."""
@@ -75,7 +75,7 @@ class AlteringModel:
         now = self.at(at)
         return {key: tuple(self._under(self.schema, row).values()) for key, row in now.items()}
 
-    def at(self, at: int | None) -> dict[bytes, Values]:
+    def at(self, at: int | None) -> dict[bytes, _Values]:
         """Return the rows as they were written, as of a time."""
         return [rows for timestamp, rows in self.history if at is None or timestamp <= at][-1]
 
@@ -84,10 +84,10 @@ class AlteringModel:
         found = [self.schemas[version].by_id.get(column_id) for version in sorted(self.schemas)]
         return next(column.default for column in found if column is not None)
 
-    def _under(self, schema: Schema, row: Values) -> Values:
+    def _under(self, schema: Schema, row: _Values) -> _Values:
         return {i: row[i] if i in row else self.added_default(i) for i in schema.layout.ids}
 
-    def _apply_row(self, rows: dict[bytes, Values], op: Op, written: Schema, values: Row) -> RowCode | None:
+    def _apply_row(self, rows: dict[bytes, _Values], op: Op, written: Schema, values: Row) -> RowCode | None:
         ids = op.columns
         if ids is None:
             ids = written.key if op.kind in DELETES else written.layout.ids
@@ -105,14 +105,14 @@ class AlteringModel:
         rows[key] = {i: given.get(i, base[i]) for i in self.schema.layout.ids}
         return None
 
-    def _new(self, written: Schema) -> Values:
+    def _new(self, written: Schema) -> _Values:
         """Return the values of a new row in the columns that are left out."""
         return {
             i: written.by_id[i].default if i in written.by_id else self.added_default(i) for i in self.schema.layout.ids
         }
 
 
-def matches(row: Values, predicate: Predicate) -> bool:
+def matches(row: _Values, predicate: Predicate) -> bool:
     """Say whether a row matches a predicate. A null matches no comparison."""
     value = row[predicate.column]
     if isinstance(predicate, IsNull):

@@ -13,7 +13,7 @@ from stelae.spi.wal import Append, Durable, WalEngine, WalSnapshot
 from stelae.testing.conformance.wal_basics import needs
 from stelae.testing.conformance.wal_crash_scenarios import (
     FATES,
-    Step,
+    CrashStep,
     append,
     check_after_crash,
     collect,
@@ -29,7 +29,7 @@ HELD = 6
 BODY_BYTES = 3500
 
 
-def appended_and_collected() -> list[Step]:
+def appended_and_collected() -> list[CrashStep]:
     """Return steps that append groups of one size and collect old ones.
 
     In reused space, a later group is at the same offset as an older one."""

@@ -42,10 +42,10 @@ class CrashRun:
         return model
 
 
-Step: TypeAlias = Callable[[WalEngine, CrashRun], None]
+CrashStep: TypeAlias = Callable[[WalEngine, CrashRun], None]
 
 
-def create(log: LogId, base: OpId) -> Step:
+def create(log: LogId, base: OpId) -> CrashStep:
     """Return a step that creates a log; a crash may leave it or not."""
 
     def step(engine: WalEngine, run: CrashRun) -> None:
@@ -57,7 +57,7 @@ def create(log: LogId, base: OpId) -> Step:
     return step
 
 
-def append(**appends: Append) -> Step:
+def append(**appends: Append) -> CrashStep:
     """Return a step that commits one group with sync; ``a`` and ``b`` are the two logs of the scenarios."""
     group = {{"a": LOG, "b": OTHER}[name]: given for name, given in appends.items()}
 
@@ -73,7 +73,7 @@ def append(**appends: Append) -> Step:
     return step
 
 
-def unsynced(given: Append, *, kept: bool = False) -> Step:
+def unsynced(given: Append, *, kept: bool = False) -> CrashStep:
     """Return a step that commits to the first log without sync.
 
     Args:
@@ -91,7 +91,7 @@ def unsynced(given: Append, *, kept: bool = False) -> Step:
     return step
 
 
-def append_after_unsynced(expected: Model) -> Step:
+def append_after_unsynced(expected: Model) -> CrashStep:
     """Return a step that commits with sync, which makes earlier commits without sync durable, too."""
 
     def step(engine: WalEngine, run: CrashRun) -> None:
@@ -104,7 +104,7 @@ def append_after_unsynced(expected: Model) -> Step:
     return step
 
 
-def sync(expected: Callable[[], Model]) -> Step:
+def sync(expected: Callable[[], Model]) -> CrashStep:
     """Return a step that makes every commit without sync durable."""
 
     def step(engine: WalEngine, run: CrashRun) -> None:
@@ -114,7 +114,7 @@ def sync(expected: Callable[[], Model]) -> Step:
     return step
 
 
-def collect(upto: int) -> Step:
+def collect(upto: int) -> CrashStep:
     """Return a step that collects the first log."""
 
     def step(engine: WalEngine, run: CrashRun) -> None:
@@ -141,7 +141,7 @@ def drop_other(engine: WalEngine, run: CrashRun) -> None:
     engine.drop(OTHER)
 
 
-def every_operation() -> list[Step]:
+def every_operation() -> list[CrashStep]:
     """Return steps with every operation of an engine, in an order that is likely to show bugs."""
     return [
         create(LOG, ZERO),
@@ -167,9 +167,9 @@ def every_operation() -> list[Step]:
     ]
 
 
-def reused_name() -> list[Step]:
+def reused_name() -> list[CrashStep]:
     """Return steps in which a name is used by one log after the other, each shorter than the one before."""
-    steps: list[Step] = [create(LOG, ZERO), append(a=Append(entries=entries(1, 2)))]
+    steps: list[CrashStep] = [create(LOG, ZERO), append(a=Append(entries=entries(1, 2)))]
     for term in range(1, 4):
         given = Append(entries=entries(1, 20 - 5 * term, term=term, size_bytes=400))
         steps += [create(OTHER, ZERO), append(b=given), *([drop_other] if term < 3 else [])]
@@ -190,7 +190,7 @@ class Moment:
         return twin, self.run.copy()
 
 
-def moments(harness: VirtualHarness, steps: list[Step]) -> list[Moment]:
+def moments(harness: VirtualHarness, steps: list[CrashStep]) -> list[Moment]:
     """Run a scenario once; return the moments before each disk operation, the opening included, and the last one.
 
     An engine depends only on its disk and its calls, so one run gives the same states as one run for each number of
@@ -240,7 +240,7 @@ def _same(found: Model, expected: Model) -> bool:
     return found.held == [e for e in expected.held if e.op_id.index > found.base.index]
 
 
-def check_every_crash(harness: VirtualHarness, steps: list[Step]) -> int:
+def check_every_crash(harness: VirtualHarness, steps: list[CrashStep]) -> int:
     """Lose power at every moment of a scenario, with each of ``FATES``; return the number of its disk operations."""
     found = moments(harness, steps)
     for moment in found:

@@ -81,7 +81,7 @@ class Mark(msgspec.Struct, frozen=True):
     text: str
 
 
-Call: TypeAlias = (
+SystemCall: TypeAlias = (
     RecordedWrite
     | Resize
     | RecordedSync

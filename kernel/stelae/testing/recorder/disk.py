@@ -9,10 +9,10 @@ import random
 from collections.abc import Iterator, Sequence
 
 from stelae.sim.disk import SECTOR_BYTES, Survival, VirtualDisk
-from stelae.sim.disk_contents import Change, FileContents
+from stelae.sim.disk_contents import FileChange, FileContents
 from stelae.sim.disk_names import Directory, NameChange, VirtualNames
 from stelae.testing.recorder import calls
-from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.calls import SystemCall
 from stelae.testing.recorder.image import DiskImage
 
 
@@ -34,7 +34,7 @@ class RecordedDisk(VirtualDisk):
             disk.sync_directory(path)
         return disk
 
-    def repeat(self, call: Call) -> None:
+    def repeat(self, call: SystemCall) -> None:
         """Repeat a call.
 
         Raises:
@@ -149,9 +149,9 @@ def _files(names: VirtualNames) -> list[FileContents]:
     return [found[number] for number in sorted(found)]
 
 
-def _pieces(contents: FileContents) -> list[Change]:
+def _pieces(contents: FileContents) -> list[FileChange]:
     """Return the changes of a file. Those that are not durable are cut at sectors."""
-    found: list[Change] = []
+    found: list[FileChange] = []
     for change in contents.changes:
         if change.forced or len(change.new) == 0:
             found.append(change)
@@ -160,6 +160,6 @@ def _pieces(contents: FileContents) -> list[Change]:
         while start < end:
             stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
             part = slice(start - change.offset, stop - change.offset)
-            found.append(Change(start, change.old[part], change.new[part], change.size_old, change.size_new))
+            found.append(FileChange(start, change.old[part], change.new[part], change.size_old, change.size_new))
             start = stop
     return found

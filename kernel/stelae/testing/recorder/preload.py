@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 
 from stelae.testing.recorder import calls
-from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.calls import SystemCall
 from stelae.testing.recorder.image import DiskImage
 
 _HEAD = struct.Struct("<IIqIIIIQ")
@@ -83,7 +83,7 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
     return done.returncode, done.stderr.decode(errors="replace")
 
 
-def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
+def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[SystemCall]:
     """Yield the calls of a record, in order. ``before`` and ``root`` are not needed here."""
     return _calls(f"{folder}/record", marks)
 
@@ -93,7 +93,7 @@ def _settings(library: str, root: str, marks: str, record: str) -> dict[str, str
     return {"LD_PRELOAD": library, "STELAE_RECORD_ROOT": root, "STELAE_RECORD_MARKS": marks, "STELAE_RECORD_TO": record}
 
 
-def _calls(record: str, marks: str) -> Iterator[Call]:
+def _calls(record: str, marks: str) -> Iterator[SystemCall]:
     data, at = Path(record).read_bytes(), 0
     while at < len(data):
         magic, kind, offset, flags, path_bytes, other_bytes, _, data_bytes = _HEAD.unpack_from(data, at)
@@ -111,7 +111,7 @@ def _calls(record: str, marks: str) -> Iterator[Call]:
             yield from (calls.Mark(line) for line in call.data.decode().splitlines())
 
 
-def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes) -> Call:
+def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes) -> SystemCall:
     """Return one call; ``kind`` is numbered as in ``preload.c``."""
     match kind:
         case 1:
@@ -126,7 +126,7 @@ def _call(kind: int, path: str, other: str, offset: int, flags: int, data: bytes
             return _PLAIN[kind](path)
 
 
-_PLAIN: dict[int, Callable[[str], Call]] = {
+_PLAIN: dict[int, Callable[[str], SystemCall]] = {
     3: calls.RecordedSync,
     4: calls.Create,
     5: calls.MakeDirectory,

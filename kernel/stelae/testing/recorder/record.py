@@ -15,7 +15,7 @@ import msgspec
 
 from stelae.spi.errors import StelaeError
 from stelae.testing.recorder import calls, preload, strace
-from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.calls import SystemCall
 from stelae.testing.recorder.disk import RecordedDisk
 from stelae.testing.recorder.image import DiskImage
 
@@ -39,7 +39,7 @@ class RecordingMethod(Protocol):
         Returns its exit code and standard error."""
         ...
 
-    def read(self, folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
+    def read(self, folder: str, marks: str, before: DiskImage, root: str) -> Iterator[SystemCall]:
         """Yield the recorded calls in order. Writes to ``marks`` are marks. ``root`` held ``before`` at first."""
         ...
 
@@ -62,7 +62,7 @@ class Recording(msgspec.Struct, frozen=True):
     """
 
     before: DiskImage
-    calls: tuple[Call, ...]
+    calls: tuple[SystemCall, ...]
 
 
 def record(
@@ -100,7 +100,7 @@ def record(
     return recording
 
 
-def _inside(call: Call, root: str) -> Call:
+def _inside(call: SystemCall, root: str) -> SystemCall:
     """Return a call with paths relative to the root."""
     if isinstance(call, calls.Mark):
         return call

@@ -19,7 +19,7 @@ from stelae.spi.ids import ZERO
 from stelae.spi.wal import Append, Durable, WalEngine
 from stelae.testing.conformance.wal_crash_scenarios import (
     CrashRun,
-    Step,
+    CrashStep,
     append,
     collect,
     cool,
@@ -55,9 +55,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     setup: tuple[str, ...] = ()
     also: str = ""
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CrashStep]:
         """The steps of the scenario."""
-        found: list[Step] = named(self.scenario)(*self.arguments)
+        found: list[CrashStep] = named(self.scenario)(*self.arguments)
         return found
 
     def engine_type(self) -> type[WalEngine]:
@@ -106,7 +106,7 @@ class _EngineWithoutPower:
         return call
 
 
-def run_until(steps: list[Step], stage: ScenarioStage) -> CrashRun:
+def run_until(steps: list[CrashStep], stage: ScenarioStage) -> CrashRun:
     """Return what a scenario had done at a stage, with what a crash may leave of the step under way."""
     engine, run = VirtualHarness(MemoryWal).open(), CrashRun()
     for step in steps[: stage.done]:
@@ -120,18 +120,18 @@ def run_until(steps: list[Step], stage: ScenarioStage) -> CrashRun:
 # -- scenarios -------------------------------------------------------------------------------------
 
 
-def no_steps() -> list[Step]:
+def no_steps() -> list[CrashStep]:
     """Return no steps: the engine is opened and closed."""
     return []
 
 
-def every_operation_and_restarts() -> list[Step]:
+def every_operation_and_restarts() -> list[CrashStep]:
     """Return steps with every operation of an engine, and a clean restart in the middle and at the end."""
     steps = every_operation()
     return [*steps[:9], reopen, *steps[9:], reopen]
 
 
-def unsynced_commits(kept: int) -> list[Step]:
+def unsynced_commits(kept: int) -> list[CrashStep]:
     """Return commits without sync, made durable by a sync, by a commit with sync, and by closing.
 
     ``kept`` is 1 for an engine whose commits are durable without that, otherwise 0."""
@@ -149,12 +149,12 @@ def unsynced_commits(kept: int) -> list[Step]:
     ]
 
 
-def reused_name_and_restart() -> list[Step]:
+def reused_name_and_restart() -> list[CrashStep]:
     """Return steps in which a name is used by one log after the other, and a restart."""
     return [*reused_name(), reopen]
 
 
-def log_set_aside() -> list[Step]:
+def log_set_aside() -> list[CrashStep]:
     """Return steps that set one of two logs aside, into a directory beside the engine's."""
     given = Append(entries=entries(1, 40, size_bytes=300))
     return [
@@ -187,11 +187,11 @@ def check_quarantine(harness: RealHarness, stage: ScenarioStage) -> None:
     engine.close()
 
 
-def random_history(seed: int, kept: int) -> list[Step]:
+def random_history(seed: int, kept: int) -> list[CrashStep]:
     """Return random steps on one log: appends, replacements, commits without sync, collection, restarts."""
     unsynced = partial(committed_without_sync, kept=bool(kept))
     rng, model, settled, collected = random.Random(seed), Model(), True, 0
-    steps: list[Step] = [create(LOG, ZERO)]
+    steps: list[CrashStep] = [create(LOG, ZERO)]
     for _ in range(HISTORY_STEPS):
         kind = pick(rng, ("append",) * 6 + ("replace",) * 3 + ("collect", "cool", "reopen"))
         if kind in ("append", "replace"):
@@ -222,7 +222,7 @@ def _replacement(rng: random.Random, model: Model, collected: int) -> Append:
     return Append(entries=entries(first, count, model.last.term + 1, size), replace_from=first)
 
 
-def synced(given: Append) -> Step:
+def synced(given: Append) -> CrashStep:
     """Return a step that commits to the first log with sync. Earlier commits may be unsynced."""
 
     def step(engine: WalEngine, run: CrashRun) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stelae.testing.recorder import calls
-from stelae.testing.recorder.calls import Call
+from stelae.testing.recorder.calls import SystemCall
 from stelae.testing.recorder.image import DiskImage
 
 _TRACED = (
@@ -49,7 +49,7 @@ def run(command: Sequence[str], environment: dict[str, str], root: str, marks: s
     return done.returncode, done.stderr.decode(errors="replace")
 
 
-def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[Call]:
+def read(folder: str, marks: str, before: DiskImage, root: str) -> Iterator[SystemCall]:
     """Yield the calls of a trace that concern ``root``, in the order in which they ended."""
     reader = _TraceReader({f"{root}{path}": len(data) for path, data in before.files.items()})
     for line in _whole_lines(Path(folder, "trace").read_text(errors="surrogateescape")):

@@ -31,7 +31,13 @@ from stelae.protocol.codec import decode, encode
 from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.listed_masters import difference
-from stelae.server.master.driver.master_comparison import Answers, MasterComparison, silent, stages, voter_according_to
+from stelae.server.master.driver.master_comparison import (
+    MasterAnswers,
+    MasterComparison,
+    silent,
+    stages,
+    voter_according_to,
+)
 from stelae.server.master.driver.ports import CreateTablet, IncomingRequest, MasterNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import StelaeError
@@ -112,7 +118,7 @@ class FirstStart:
                 self._node.messenger.add_peer(member.node_id, member.address)
         self._comparison.ask(self._judge)
 
-    def _judge(self, answers: Answers) -> None:
+    def _judge(self, answers: MasterAnswers) -> None:
         """Create the tablet, or never, or wait, by what the other masters say."""
         if self._stopped:
             return
@@ -182,14 +188,14 @@ class FirstStart:
             return
         self._comparing = True
 
-        def compared(answers: Answers) -> None:
+        def compared(answers: MasterAnswers) -> None:
             self._comparing = False
             if not self._stopped:
                 done(self._obstacle_to_cluster(answers))
 
         self._comparison.ask(compared)
 
-    def _obstacle_to_cluster(self, answers: Answers) -> str:
+    def _obstacle_to_cluster(self, answers: MasterAnswers) -> str:
         late = [f"master {address} has no system tablet yet" for address in stages(answers, BootstrapStage.NEW)]
         obstacle = "; ".join([*self._comparison.differences(answers), *silent(answers), *late])
         self._warn(obstacle)

@@ -19,7 +19,7 @@ from stelae.spi.members import Member
 
 ANSWER_MS = 2_000
 
-Answers: TypeAlias = Mapping[str, BootstrapAnswer | StelaeError]
+MasterAnswers: TypeAlias = Mapping[str, BootstrapAnswer | StelaeError]
 """The answer of each of the other masters, by its address."""
 
 
@@ -30,7 +30,7 @@ class MasterComparison:
         self._node = node
         self._listed = {member.node_id: member.address for member in members}
 
-    def ask(self, done: Callable[[Answers], None]) -> None:
+    def ask(self, done: Callable[[MasterAnswers], None]) -> None:
         """Ask every other master; ``done`` once all have answered or failed to, and never within this call."""
         others = [node_id for node_id in self._listed if node_id != self._node.node_id]
         answers: dict[NodeId, BootstrapAnswer | StelaeError] = {}
@@ -47,7 +47,7 @@ class MasterComparison:
             turns = self._node.turns
             turns.call_at(turns.now_us(), lambda: done({}))
 
-    def differences(self, answers: Answers) -> list[str]:
+    def differences(self, answers: MasterAnswers) -> list[str]:
         """Where masters, this one among them, have other members than those of its list."""
         replica = self._node.replicas.get(SYSTEM_TABLET)
         own = [] if replica is None else [member.node_id for member in replica.status.config.members]
@@ -75,21 +75,21 @@ class MasterComparison:
         )
 
 
-def silent(answers: Answers) -> list[str]:
+def silent(answers: MasterAnswers) -> list[str]:
     """Which masters do not answer, and that they have to."""
     text = "all masters have to run when a cluster first starts"
     found = ((address, error) for address, error in answers.items() if isinstance(error, StelaeError))
     return [f"master {address} does not answer ({error}): {text}" for address, error in found]
 
 
-def stages(answers: Answers, stage: BootstrapStage) -> list[str]:
+def stages(answers: MasterAnswers, stage: BootstrapStage) -> list[str]:
     """Addresses of the masters that have come to a stage."""
     return [
         address for address, answer in answers.items() if isinstance(answer, BootstrapAnswer) and answer.stage is stage
     ]
 
 
-def voter_according_to(answers: Answers, node_id: NodeId) -> list[str]:
+def voter_according_to(answers: MasterAnswers, node_id: NodeId) -> list[str]:
     """Addresses of the masters whose cluster has begun, and in whose config a node has a vote, or had one."""
     found = ((address, answer) for address, answer in answers.items() if isinstance(answer, BootstrapAnswer))
     return [
