@@ -12,10 +12,10 @@ LOOK_US = 250_000
 """How often to look, in microseconds."""
 
 BUSY_PER_S = 100
-"""Clients are busy from so many operations per second on. Fewer wait for little."""
+"""The fewest operations per second for which clients count as busy. Fewer operations hardly wait for copies."""
 
 IDLE_LOOKS = 8
-"""Clients are not busy any more after so many looks below that: a pause of two seconds ends their work."""
+"""Looks in a row below that after which clients are not busy any more. So a pause of two seconds ends their work."""
 
 
 class BusyClients:
