@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 ONE_OF: Final = 8
-"""One of so many drawn tests runs in a check."""
+"""Of the drawn tests, one in this number runs in a check."""
 
 VARIABLE: Final = "STELAE_DRAW"
 """The environment variable with the number that chooses."""

@@ -16,7 +16,7 @@ from stelae.spi.write import OpKind, OpResult
 def write_to(
     tablet: ConnectedTablet, kind: OpKind, rows: Sequence[tuple[Any, ...]], *, timeout_s: float = TIMEOUT_S
 ) -> asyncio.Future[OpResult]:
-    """Send one operation in the form in which tables send so many rows."""
+    """Send one operation in the form in which tables send this number of rows."""
     given: Sequence[tuple[Any, ...]] | bytes = rows
     if len(rows) >= ROW_FORM_ROWS_MAX:
         deletes = kind in (OpKind.DELETE, OpKind.DELETE_IGNORE)

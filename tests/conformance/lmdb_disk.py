@@ -61,7 +61,7 @@ class LimitedFiles(RealFiles):
         return super().create(path)
 
     def limit(self, file_bytes_max: int | None) -> None:
-        """Limit the data file, opened already or later, to so many bytes."""
+        """Limit the data file, opened already or later, to this many bytes."""
         self.limit_bytes = file_bytes_max
         for file in self._data:
             file.file_bytes_max = file_bytes_max

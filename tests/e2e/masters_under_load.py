@@ -57,7 +57,7 @@ class Load:
         return f"{self.name}_kept"
 
     def is_past(self, rounds: int) -> bool:
-        """Return whether it has done so many rounds, or has failed."""
+        """Return whether it has done this many rounds, or has failed."""
         return self.rounds >= rounds or self.failure is not None
 
     def run(self, ended: threading.Event) -> None:

@@ -70,7 +70,7 @@ class Writers:
             await asyncio.sleep(0.005)
 
     async def reach(self, count: int) -> None:
-        """Wait until so many more rows were acknowledged."""
+        """Wait until this many more rows were acknowledged."""
         aim = len(self.taken) + count
         async with asyncio.timeout(WAIT_S):
             while len(self.taken) < aim:

@@ -10,7 +10,7 @@ from stelae.local.cluster import LocalCluster
 from tests.soak.member_rounds import OPTIONS, SPEC, change_members
 
 ROUNDS = 4
-"""After so many, every node was added, has led, and was removed."""
+"""The number of rounds after which every node was added, has led, and was removed."""
 
 
 def test_members_change_under_load_and_nothing_is_lost(tmp_path: Path) -> None:

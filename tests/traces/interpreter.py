@@ -1,4 +1,4 @@
-"""Runs a trace: a text file of commands to a Raft cluster, each followed by what came of it.
+"""Runs a trace: a text file of commands to a Raft cluster, each followed by its outcome.
 
 A trace is a specification that people read and review as a diff. Its format (``scenarios`` lists which
 trace shows what, ``rewrite`` records the outcomes anew)::
@@ -17,7 +17,7 @@ Commands (times in ms, nodes by number):
     cluster VOTERS [learners=N] [entries=N] [join=MS] [drift=PPM]
                                 a new cluster: N entries per message, MS for a new member to answer, leases
                                 with a bound on the drift of clocks; the first command
-    quiet COMMAND...            carry a command out and leave out what came of it: only for preparations
+    quiet COMMAND...            carry a command out and leave out its outcome: only for preparations
     campaign N [hinted]         node N campaigns at once; hinted: as the first leader of a new tablet
     propose N TEXT...           propose one write per word in one step
     read N [COUNT]              ask for a read index, COUNT times in one step

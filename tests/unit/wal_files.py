@@ -15,7 +15,7 @@ Change: TypeAlias = Callable[[bytes], bytes | None]
 
 
 def cut_to(size: int) -> Change:
-    """Cut to so many bytes; if below zero, cut so many from the end."""
+    """Cut to ``size`` bytes; if it is below zero, cut that many from the end."""
     return lambda data: data[:size]
 
 
@@ -53,7 +53,7 @@ def a_directory(data: bytes) -> None:
 
 def of_version(version: int, size: int, at: int = 8, copies: int = 1, every: int = 0) -> Change:
     """Another format version in the record of ``size`` bytes that the file begins with, its checksum being right;
-    the same in further copies of it, ``every`` so many bytes."""
+    the same in further copies of it, every ``every`` bytes."""
 
     def change(data: bytes) -> bytes:
         for copy in range(copies):

@@ -1,4 +1,4 @@
-"""The closed loop of calls: so many in flight, each with its latency; the first problem ends it."""
+"""The closed loop of calls: a fixed number in flight, each with its latency; the first problem ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed loop of appends: so many under way on each log, each acknowledged, none lost to a full queue."""
+"""The closed loop of appends: a fixed number in flight on each log, each acknowledged, none lost to a full queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: what is held, when it leaves, in which order, and what becomes of rows that are not taken."""
+"""Sessions: what is held, when it leaves, in which order, and the outcome of rows that are not accepted."""
 
 from __future__ import annotations
 

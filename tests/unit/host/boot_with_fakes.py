@@ -1,4 +1,4 @@
-"""A program: boots a node on fakes, writes a row through it, and prints what came of it as JSON.
+"""A program: boots a node on fakes, writes a row through it, and prints the outcome as JSON.
 
 Run by ``test_boot_with_fakes`` in a process of its own, whose imports are nobody else's."""
 

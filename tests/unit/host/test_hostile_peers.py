@@ -75,7 +75,7 @@ class World:
 
 
 def _arrive(world: World, draw: Draw, rng: random.Random, sender: NodeId, config: OpId = OpId(1, 2)) -> str:
-    """Let one drawn message arrive, whose sender claims to know a committed config; return what became of it."""
+    """Let one drawn message arrive, whose sender claims to know a committed config; return the outcome."""
     guard = PeerMessageHeader(LOG.tablet_id, 2, OpId(2, 3), config)
     try:
         match int(rng.random() * 4):

@@ -1,4 +1,4 @@
-"""Which replicas lost their last op id: masters never make such a one a member again (rule 19)."""
+"""Which replicas lost their last op id: masters never make such a replica a member again (rule 19)."""
 
 from __future__ import annotations
 

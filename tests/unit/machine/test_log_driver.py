@@ -153,7 +153,7 @@ class Scene:
         self.writer.submit_job(self.engine.work, self.told.append)
 
     async def settle(self, told: int) -> None:
-        """Wait until so many were told."""
+        """Wait until this many outcomes have arrived."""
         async with asyncio.timeout(30):
             while len(self.told) < told and not self.defects:
                 await asyncio.sleep(0.001)

@@ -67,7 +67,7 @@ def place_on_the_least_loaded(snapshot: PolicySnapshot, rng: random.Random) -> t
 
 
 def create(name: str = "readings", buckets: int = 2, replication_factor: int = 3, ranges: int = 1) -> CreateTable:
-    """A request for a table of so many tablets: buckets in each range."""
+    """A request for a table of this many tablets: buckets in each range."""
     levels = (HashLevel((1,), buckets),) if buckets > 1 else ()
     edges = [b"", *(b"%05d" % n for n in range(1, ranges)), None]
     cut = [KeyRange(lower or b"", upper) for lower, upper in pairwise(edges)]
@@ -110,7 +110,7 @@ class Company:
     # -- the core's driver -------------------------------------------------------------------------
 
     def step(self, *events: Event) -> list[Effect]:
-        """Step and return what came of it; batches are kept to be decided."""
+        """Step and return the effects; batches are kept to be decided."""
         self.core.step([self._tick(), *events])
         effects = list(self.core.take_effects())
         self.proposed += [e for e in effects if isinstance(e, Replicate)]

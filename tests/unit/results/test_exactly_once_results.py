@@ -21,7 +21,7 @@ from stelae.spi.write import Answer, OpResult, RowCode, RowError
 
 
 def payload(*requests: tuple[str, int, int], first: dict[str, int] | None = None, rows: int = 1) -> WritePayload:
-    """Operations as (client, sequence, digest), each a run of its own, of so many rows."""
+    """Operations as (client, sequence, digest), each a run of its own, of this many rows."""
     names = list(dict.fromkeys(client for client, _, _ in requests))
     return WritePayload(
         1,

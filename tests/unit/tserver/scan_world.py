@@ -29,11 +29,11 @@ ME, OTHER = NodeId("me"), NodeId("other")
 
 class Store(MemoryStore):
     """Counts cursors, those that are open and those that were opened; may refuse to go on, or give what it has in steps
-    of so many rows, none of which a batch crosses."""
+    of this many rows, none of which a batch crosses."""
 
     opened = 0
     refuse: Exception | None = None
-    inline_rows_max = 0  #: The event loop may scan so many rows.
+    inline_rows_max = 0  #: The event loop may scan this many rows.
     on_inline: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, rows: int) -> None:

@@ -15,7 +15,7 @@ LIMIT = 1_000
 
 
 class World:
-    """A node with replicas that hold so many bytes each."""
+    """A node with replicas that hold this many bytes each."""
 
     def __init__(self, *held: int) -> None:
         self.replicas = [replica(size) for size in held]

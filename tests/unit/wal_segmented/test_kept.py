@@ -38,7 +38,7 @@ def append(engine: WalEngine, count: int, *, sync: bool = True) -> None:
 
 
 def roll(engine: WalEngine, segments: int = 1) -> None:
-    """Append until so many segments more are closed."""
+    """Append until this many segments more are closed."""
     before = engine.stats()["segments"]
     while engine.stats()["segments"] < before + segments:
         append(engine, 1)

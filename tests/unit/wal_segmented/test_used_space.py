@@ -95,13 +95,13 @@ class Writing:
         self.end = recovered(self.harness).chain.segments[-1].end
 
     def cut_after(self, length: int) -> VirtualHarness:
-        """A disk on which only so many bytes of the write are."""
+        """A disk on which only this many bytes of the write are."""
         twin = self.harness.fork(length)
         self.cut(twin, length)
         return twin
 
     def cut(self, harness: VirtualHarness, length: int) -> None:
-        """Leave only so many bytes of the write on a disk that has other ones of them."""
+        """Leave only this many bytes of the write on a disk that has other ones of them."""
         at = self.begin + length
         harness.write(self.path, self.after[:at] + self.before[at:])
 
@@ -324,7 +324,7 @@ def test_the_first_group_of_a_segment_may_be_torn_anywhere() -> None:
 
 
 def closing_cut_after(length: int, survival: Survival) -> tuple[VirtualHarness, Model, bool]:
-    """Lose power after so many bytes of closing a log in used space."""
+    """Lose power after this many bytes of closing a log in used space."""
     harness = harness_of()
     engine, model = in_used_space(harness)
     many = Append(entries=entries(model.last.index + 1, 120, size_bytes=0))

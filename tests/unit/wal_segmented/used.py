@@ -33,7 +33,7 @@ def started(harness: VirtualHarness) -> WalEngine:
 
 
 def go_on(engine: WalEngine, count: int, size_bytes: int = 150) -> None:
-    """Append so many entries, each in a group of its own, and let go of all before each."""
+    """Append this many entries, each in a group of its own, and let go of all before each."""
     for _ in range(count):
         last = engine.logs()[LOG].last.index
         commit(engine, Append(entries=entries(last + 1, 1, size_bytes=size_bytes), commit_hint=last))

@@ -61,7 +61,7 @@ def recovered(harness: VirtualHarness) -> tuple[EngineState, list[SharedFinding]
 
 
 def fill_segments(engine: WalEngine, log: LogId, count: int) -> None:
-    """Append to one log until so many segments are closed."""
+    """Append to one log until this many segments are closed."""
     before = engine.stats()["segments"]
     while engine.stats()["segments"] < before + count:
         extend(engine, [log], size_bytes=300)

@@ -97,7 +97,7 @@ def assert_damage(state: EngineState, log: LogId, row: SharedFinding, path: str,
 
 
 def assert_whole(harness: VirtualHarness, counts: dict[LogId, int]) -> None:
-    """The logs have so many entries, and take more, which stay."""
+    """The logs have this many entries, and take more, which stay."""
     engine = harness.open()
     for log, count in counts.items():
         check_holds(engine, held(count), log)

@@ -1,4 +1,4 @@
-"""The listening half without a socket: who may speak, and what becomes of requests."""
+"""The listening half without a socket: who may speak, and how requests end."""
 
 from __future__ import annotations
 
