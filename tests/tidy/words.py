@@ -21,7 +21,7 @@ WORDS = (
     r"lest",
     r"stands(?!\s+down)",
     r"so\s+many",  # "this number of", "at most 8"
-    r"(?:is|was|were|be|been|being)\s+told",  # "gets the error", "knows"
+    r"(?:is|are|was|were|be|been|being)\s+told",  # "gets the error", "knows"
     r"tak(?:e|es|en|ing)\s+(?:(?:it|them)\s+)?back",  # "undo", "drop"
     r"took\s+(?:(?:it|them)\s+)?back",
     r"what(?:ever)?\s+(?:has\s+)?(?:came|comes|becomes|became|become)\s+of",  # "the outcome of"

@@ -4,9 +4,8 @@ pause. Pure.
 The node begins them itself, the longest waiting first, as soon as they can begin: leaders repeat their requests at
 intervals of seconds, in which the slots would be idle. A copy waits as long as requests for it come.
 
-Masters are told of new replicas that wait, so that they expect them and replace no member that only waits for its turn.
-They are told of members without a vote only: a voter without a replica may have lost it, and is not to be waited
-for."""
+Heartbeats report new replicas that wait, so that the masters expect them, and replace no member that only waits for its
+turn. They report members without a vote only: a voter without a replica may have lost it, and is not to be waited for."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class WaitingCopy:
 
     @property
     def is_new_replica(self) -> bool:
-        """Whether masters are told: a replica that does not exist yet, of a member without a vote."""
+        """Whether heartbeats report it: a replica that does not exist yet, of a member without a vote."""
         return not self.asked.hosted and self.asked.member_type not in VOTING
 
 
