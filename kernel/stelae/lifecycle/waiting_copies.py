@@ -5,7 +5,8 @@ The node begins them itself, the longest waiting first, as soon as they can begi
 intervals of seconds, in which the slots would be idle. A copy waits as long as requests for it come.
 
 Heartbeats report new replicas that wait, so that the masters expect them, and replace no member that only waits for its
-turn. They report members without a vote only: a voter without a replica may have lost it, and is not to be waited for."""
+turn. They report members without a vote only: a voter without a replica may have lost it, and is not to be waited
+for."""
 
 from __future__ import annotations
 
