@@ -279,6 +279,14 @@ def _hands_over_to_anybody(self: RaftTransfers, leadership: LeaderState, match_m
     return next((peer.node_id for peer in leadership.voting), None)
 
 
+def _heard_lately(self: Progress, since_us: int) -> bool:
+    return self.heard_at_us >= since_us
+
+
+def _names_anybody(self: RaftTransfers, peer: object) -> str:
+    return ""
+
+
 def _asks_for_no_rows(self: RaftMembership, leadership: object, change: object) -> None:
     return None
 
@@ -411,6 +419,8 @@ PLANTED = [
     (Replicator, "request_copy_again", _asks_for_copies_without_a_probe, "after_a_copy_replication_to_the_peer"),
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),
     (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_lagging_successor_gets_the_log_first"),
+    (RaftTransfers, "_cannot_take_over", _names_anybody, "a_transfer_to_a_voter_that_is_silent"),
+    (Progress, "followed_since", _heard_lately, "a_new_leader_hands_over_to_no_voter_that_it_has"),
     (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_does_not_answer"),
     (RaftState, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),
     (election, "decide_vote", _votes_for_anybody, "a_vote_is_remembered_across_a_restart"),

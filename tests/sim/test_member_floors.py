@@ -76,6 +76,7 @@ OFTEN = {
 RARE = {
     "change.NOT_A_MEMBER",
     "change.NOT_LEADER",
+    "change.NOT_TAKEN_OVER",
     "change.NO_LIVE_MAJORITY",
     "change.NO_SUCCESSOR",
     "event.Removed",

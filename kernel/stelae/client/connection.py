@@ -237,7 +237,7 @@ class Connection:
 
         Raises:
             NotLeader: the node does not lead the tablet.
-            Unavailable: no voter took over in time. The leader still leads.
+            Unavailable: no voter took over in time, or could. The leader still leads.
             CallerError: ``to`` is not a voter of the tablet.
         """
         request = encode(TransferRequest(tablet_id, to))

@@ -25,6 +25,7 @@ from stelae.spi.errors import (
     DeadlineExceeded,
     NoChange,
     NotLeader,
+    NotTakenOver,
     RetryableError,
     Unavailable,
     WrongConfigId,
@@ -97,6 +98,8 @@ class MemberChanger:
                 )
             except NotLeader:
                 pass  # Leadership has moved since the config was read.
+            except NotTakenOver:
+                raise  # Each attempt stops writes for an election timeout.
             except RetryableError:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
@@ -136,12 +139,15 @@ class MemberChanger:
 
         Raises:
             MemberChangeRefused: the change is not possible.
+            NotTakenOver: the leader was to be removed or demoted, and could not hand over.
         """
         request = encode(self._request(change, meant_for))
         try:
             await self._connection.ask(leader, self._kind, request, deadline_ms=_left_ms(deadline, CHANGE_MS))
         except (NoChange, ChangeNotYet, WrongConfigId) as error:
             return False, str(error)  # The next look at the config tells more.
+        except NotTakenOver:
+            raise  # Each attempt to remove or demote a leader stops writes for an election timeout.
         except RetryableError as error:
             return True, str(error)
         return True, "the leader has made it, and its config does not show it"

@@ -209,6 +209,8 @@ class AsyncReplicas:
     ) -> ChangeResult:
         """Hand over the leadership of the tablet. Writes wait for at most one election timeout.
 
+        While the leader does not hear ``to``, it does not begin, and the call asks again until its timeout.
+
         Args:
             to: uuid of the voter that shall lead; ``None``: the most up-to-date one.
             config_id: op id of the committed config that the transfer is meant for.
@@ -217,7 +219,8 @@ class AsyncReplicas:
         Raises:
             WrongConfigId: another config is committed. Nothing was done.
             CallerError: ``to`` is not a voter of the tablet, or no other member could lead.
-            Unavailable: no other member could take over in time.
+            NotTakenOver: the other member did not take over within an election timeout. The leader still leads.
+            Unavailable: no other member that could take over was heard in time.
         """
         target = None if to is None else node_uuid(to)
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)

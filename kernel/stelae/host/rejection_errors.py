@@ -11,6 +11,7 @@ from stelae.spi.errors import (
     MemberChangeRefused,
     NoChange,
     NotLeader,
+    NotTakenOver,
     Overloaded,
     RecoveryNotYet,
     RecoveryOutdated,
@@ -40,7 +41,10 @@ class ProposalNotLeader(NotProposed, NotLeader):
     """This replica does not lead."""
 
 
-_BY_DETAIL: dict[Why, type[CallerError]] = {
+_BY_REASON: dict[Why, type[StelaeError]] = {
+    Why.NO_SUCCESSOR: Unavailable,
+    Why.NOT_TAKEN_OVER: NotTakenOver,
+    Why.OVERLOADED: ProposalOverload,
     Why.NO_CHANGE: NoChange,
     Why.WRONG_CONFIG_ID: WrongConfigId,
     Why.CANNOT_ABORT: CannotAbort,
@@ -53,7 +57,8 @@ _DETAILS: dict[Why, str] = {
     Why.CONFIGURING: "no entry of the term of this leader is committed yet; try again soon",
     Why.OVERLOADED: "too many proposals are not committed yet; try again when some are",
     Why.TRANSFERRING: "leadership is being handed over, which ends within an election timeout; try again then",
-    Why.NO_SUCCESSOR: "no other voter took over in time, and this replica still leads; start another voter, or add one",
+    Why.NO_SUCCESSOR: "this leader has heard no voter lately that could take over; start another voter, or add one",
+    Why.NOT_TAKEN_OVER: "no other voter took over in time, and this replica still leads; look at the others first",
     Why.NOT_A_VOTER: "leadership can be handed over only to a voter of the tablet; choose one of its config",
     Why.ABORTED: "an operator has cancelled the change before it was appended; ask again if it is still wanted",
     Why.TOO_LARGE: "the proposal can never be accepted; make it smaller",
@@ -94,14 +99,12 @@ def rejection_error(rejection: Rejection, tablet_id: TabletId, asked: Asked | No
             return ChangeNotYet(fact)
         case Why.CONFIGURING | Why.TRANSFERRING:
             return ProposalUnavailable(fact)
-        case Why.NO_SUCCESSOR:
-            return Unavailable(fact)
-        case Why.OVERLOADED:
-            return ProposalOverload(fact)
+        case Why.NO_SUCCESSOR | Why.NOT_TAKEN_OVER | Why.OVERLOADED:
+            return _BY_REASON[rejection.reason](fact)
         case (
             Why.NO_CHANGE | Why.WRONG_CONFIG_ID | Why.CANNOT_ABORT | Why.RECOVERED | Why.CHANGED_SINCE | Why.STOOD_DOWN
         ):
-            return _BY_DETAIL[rejection.reason](fact)
+            return _BY_REASON[rejection.reason](fact)
         case Why.ROWS_MISSING if asked is not None and not asked.is_change:
             return RecoveryRefused(fact)
         case Why.CHANGE_PENDING | Why.NOT_CAUGHT_UP | Why.NO_LIVE_MAJORITY | Why.ROWS_MISSING:

@@ -183,6 +183,10 @@ class ChangeNotYet(RetryableError, code="CHANGE_NOT_YET"):
     """A change of a tablet's members cannot be made now, and nothing was done. It may succeed later."""
 
 
+class NotTakenOver(Unavailable, code="NOT_TAKEN_OVER"):
+    """The leader tried to hand over and still leads. It accepted no writes meanwhile, so a repetition has a cost."""
+
+
 class RecoveryNotYet(RetryableError, code="RECOVERY_NOT_YET"):
     """The replica leads, or heard a leader lately, so it is not recovered. Nothing was done."""
 

@@ -19,7 +19,8 @@ class RejectReason(StrEnum):
     LEADERSHIP_LOST = "LEADERSHIP_LOST"  #: All but proposals: the leader stepped down before a majority confirmed.
     TRANSFERRING = "TRANSFERRING"  #: All but reads: leadership is being handed over.
     NOT_A_VOTER = "NOT_A_VOTER"  #: Transfers only: the target is not a member, or is a member that may not lead.
-    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers, and changes that need one: no other voter won an election in time.
+    NO_SUCCESSOR = "NO_SUCCESSOR"  #: Transfers, and changes that need one: no such voter was heard lately. None began.
+    NOT_TAKEN_OVER = "NOT_TAKEN_OVER"  #: As before, but one began, and the successor has not won an election in time.
     # The others are of changes of config only.
     WRONG_CONFIG_ID = "WRONG_CONFIG_ID"  #: The committed config is not the one that the change is meant for.
     CHANGE_PENDING = "CHANGE_PENDING"  #: Another change is appended and not committed.

@@ -65,7 +65,7 @@ class Leader:
             return
         peer.answered = True
         peer.log_only = reply.log_only
-        peer.heard_at_us = state.now_us
+        peer.follows(state.now_us)
         answered = self._answers_retries(peer, reply)
         if answered:
             peer.retries = 0
@@ -173,7 +173,7 @@ class Leader:
         if leadership is None or peer is None or event.term != self._state.term:
             return
         peer.answered = True
-        peer.heard_at_us = max(peer.heard_at_us, event.heard_at_us)
+        peer.follows(event.heard_at_us)
         if peer.state is PeerState.COPY and peer.was_unreachable:
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
         elif peer.state is PeerState.COPY:

@@ -3,7 +3,8 @@
 During a transfer the leader accepts no proposals, so that the successor can catch up. Once the successor has all of the
 log, the leader sends it ``TimeoutNow``, and it campaigns at once. Its vote requests say that the leader asked for the
 campaign, so voters do not withhold their votes. If the successor has not won within one election timeout, the leader
-remains leader and accepts proposals again."""
+remains leader and accepts proposals again. A voter that the leader has not heard lately is no successor: the transfer
+would only stop proposals."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.messages import TimeoutNow
+from stelae_consensus_raft.progress import Progress
 from stelae_consensus_raft.raft_state import RaftState
 
 
@@ -40,6 +42,8 @@ class RaftTransfers:
             state.reject(event.token, RejectReason.TRANSFERRING)
         elif event.to is not None and event.to not in self._eligible():
             state.reject(event.token, RejectReason.NOT_A_VOTER, self._not_a_voter(event.to))
+        elif event.to is not None and (why := self._cannot_take_over(leadership.peers[event.to])):
+            state.reject(event.token, RejectReason.NO_SUCCESSOR, f"{why}, and hand over then, or to another voter")
         elif (to := event.to or self._best_successor(leadership)) is None:
             state.reject(event.token, RejectReason.NO_SUCCESSOR)
         else:
@@ -85,18 +89,29 @@ class RaftTransfers:
         members = self._state.config.members
         return {m.node_id for m in members if m.member_type is MemberType.VOTER}
 
+    def _cannot_take_over(self, peer: Progress) -> str:
+        """Return why a voter cannot take over now, and after a semicolon what to do first, or an empty text.
+
+        A transfer to it would only stop writes for one election timeout."""
+        state = self._state
+        if not peer.followed_since(state.now_us - state.timeout_us):
+            timeout_ms = state.settings.election_timeout_ms
+            return f"node {peer.node_id} has not answered this leader for {timeout_ms} ms; start it"
+        if peer.log_only:
+            return f"node {peer.node_id} has the log only, and would serve no requests; wait until it has all rows"
+        return ""
+
     def _best_successor(self, leadership: LeaderState, match_min: int = 0) -> NodeId | None:
-        """Return the voter with the longest log among those that answered within one election timeout, if any.
+        """Return the voter with the longest log among those that can take over, if any.
 
         Its log must reach ``match_min``."""
-        state, eligible = self._state, self._eligible()
-        since = state.now_us - state.timeout_us
-        recent = [
+        eligible = self._eligible()
+        able = [
             peer
             for peer in leadership.voting
-            if peer.node_id in eligible and not peer.log_only and peer.heard_at_us >= since and peer.match >= match_min
+            if peer.node_id in eligible and peer.match >= match_min and not self._cannot_take_over(peer)
         ]
-        best = max(recent, key=lambda peer: (peer.match, peer.heard_at_us), default=None)
+        best = max(able, key=lambda peer: (peer.match, peer.heard_at_us), default=None)
         return best.node_id if best is not None else None
 
     def flush(self) -> None:
@@ -129,8 +144,15 @@ class RaftTransfers:
         if leadership is None or handover is None or self._state.now_us < handover.deadline_us:
             return
         if handover.token is not None:
-            self._state.reject(handover.token, RejectReason.NO_SUCCESSOR)
+            self._state.reject(handover.token, RejectReason.NOT_TAKEN_OVER, self._not_taken_over(leadership, handover))
         leadership.handover = None
+
+    def _not_taken_over(self, leadership: LeaderState, handover: Handover) -> str:
+        peer, last = leadership.peers.get(handover.to), self._state.log.last_index
+        match = 0 if peer is None else peer.match
+        lag = f", whose log ends at {match} of {last}" if match < last else ""
+        fact = f"node {handover.to}{lag} did not take over within {self._state.settings.election_timeout_ms} ms"
+        return f"{fact}, in which no writes were accepted; look at that node before the next attempt"
 
     # -- the successor's side --------------------------------------------------------------------
 

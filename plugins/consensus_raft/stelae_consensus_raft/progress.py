@@ -48,6 +48,7 @@ class Progress:
         "commit_known",
         "commit_only_paid_us",
         "commit_sent",
+        "has_followed",
         "heard_at_us",
         "in_flight_bytes",
         "log_only",
@@ -69,10 +70,7 @@ class Progress:
         self.node_id = node_id
         #: The index of the config entry by which this leader added the peer; 0 for those that it found.
         self.session = session
-        #: Since when the node is a peer of this leader.
-        self.since_us = now_us
-        #: True once the node has answered this leader.
-        self.answered = False
+        self._init_answers(now_us)
         #: Of a member without a vote: whether it has caught up.
         self.catch_up: CatchUp | None = None
         self.state = PeerState.PROBE
@@ -84,8 +82,6 @@ class Progress:
         self.waiting = False
         #: When the leader last sent a message that asks for an answer, or the peer last made progress.
         self.sent_at_us = now_us
-        #: When the peer last showed that it follows this leader in this term.
-        self.heard_at_us = now_us
         #: The peer's commit index, as its last answer said.
         self.commit_known = 0
         #: The commit index that the peer will have from the messages that are in flight.
@@ -101,6 +97,17 @@ class Progress:
         self.retries = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self.in_flight_bytes = 0
+
+    def _init_answers(self, now_us: int) -> None:
+        """Set what the answers of the peer show: nothing yet."""
+        #: Since when the node is a peer of this leader.
+        self.since_us = now_us
+        #: True once the node has answered this leader.
+        self.answered = False
+        #: When the peer last showed that it follows this leader in this term; ``since_us`` before it has.
+        self.heard_at_us = now_us
+        #: True once the peer has shown it.
+        self.has_followed = False
 
     def _init_member(self) -> None:
         """Set what is not known yet of the node as a member, and what is known only in COPY."""
@@ -202,6 +209,14 @@ class Progress:
 
     def _retry_after_us(self, interval_us: int) -> int:
         return interval_us << min(self.retries, RETRY_DOUBLINGS_MAX)
+
+    def followed_since(self, since_us: int) -> bool:
+        """Return true if the peer has shown since then that it follows this leader."""
+        return self.has_followed and self.heard_at_us >= since_us
+
+    def follows(self, now_us: int) -> None:
+        """Note that the peer followed this leader at that time."""
+        self.has_followed, self.heard_at_us = True, max(self.heard_at_us, now_us)
 
     def snapshot(self) -> PeerProgress:
         """Return the progress for ``Status``."""

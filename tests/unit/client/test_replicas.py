@@ -31,6 +31,7 @@ from stelae.spi.errors import (
     DeadlineExceeded,
     MemberChangeRefused,
     NoChange,
+    NotTakenOver,
     StelaeError,
     Unavailable,
     WrongConfigId,
@@ -316,6 +317,19 @@ def test_a_transfer_is_asked_for_until_another_node_leads() -> None:
     leader = Leader(view(), view(), view(leader=OTHER), answers=(Unavailable("no voter took over"), None))
     assert run(leader.replicas.transfer()).view.node_id == OTHER
     assert leader.transfers == 2
+
+
+def test_a_transfer_and_a_removal_of_the_leader_that_stopped_writes_in_vain_are_not_repeated() -> None:
+    """They were repeated until the timeout: writes were accepted for a tenth of a second in each election timeout."""
+    in_vain = NotTakenOver("node other did not take over within 1000 ms; look at it")
+    leader = Leader(view(N), answers=(Unavailable("other is silent"), in_vain))
+    with pytest.raises(NotTakenOver, match="did not take over"):
+        run(leader.replicas.transfer(OTHER))
+    assert leader.transfers == 2, "a transfer that did not begin costs nothing"
+    leader = Leader(view(), answers=(ChangeNotYet("no voter was heard"), in_vain))
+    with pytest.raises(NotTakenOver, match="did not take over"):
+        run(leader.replicas.remove(LEADER))
+    assert len(leader.asked) == 2
 
 
 def test_a_role_that_brings_a_vote_later_is_waited_for() -> None:

@@ -23,6 +23,7 @@ from stelae.spi.consensus_events import (
     Received,
     StepDown,
     Tick,
+    Transfer,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import EntryKind
@@ -51,6 +52,16 @@ def test_the_first_message_of_a_term_carries_its_first_entry_to_everyone() -> No
     solo = Solo().lead()
     assert solo.ranges(A) == solo.ranges(B) == [(OpId(1, 1), OpId(2, 2))]
     assert [r.beats.peers for r in solo.readies if r.beats is not None] == [(A, B)]
+
+
+def test_a_leader_hands_over_to_no_voter_without_rows() -> None:
+    """It would be a caretaker. Without a name it was passed over; with its name, it was asked to take over."""
+    solo = Solo().serve()
+    solo.step(Received(A, AppendReply(term=2, match=2, log_only=True)))
+    solo.step(Transfer(1, A), Transfer(2, None))
+    rejections = [one for ready in solo.readies for one in ready.rejections]
+    assert [(one.token, one.reason) for one in rejections] == [(1, "NO_SUCCESSOR"), (2, "NO_SUCCESSOR")]
+    assert A in rejections[0].detail and "log only" in rejections[0].detail
 
 
 def test_proposals_of_one_step_travel_in_one_message_per_peer() -> None:

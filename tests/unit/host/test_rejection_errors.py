@@ -13,6 +13,7 @@ from stelae.spi.errors import (
     ChangeNotYet,
     MemberChangeRefused,
     NotLeader,
+    NotTakenOver,
     RecoveryNotYet,
     RecoveryOutdated,
     RecoveryRefused,
@@ -46,6 +47,8 @@ def test_a_change_that_was_certainly_not_made_is_told_from_one_with_an_unknown_o
     assert type(rejection_error(Rejection(1, reason), TABLET, REMOVAL)) is ChangeNotYet
     transfer = rejection_error(Rejection(1, reason), TABLET, Asked("hand over its leadership"))
     assert isinstance(transfer, Unavailable)
+    for asked in (REMOVAL, Asked("hand over its leadership")):
+        assert type(rejection_error(Rejection(1, RejectReason.NOT_TAKEN_OVER), TABLET, asked)) is NotTakenOver
     lost = rejection_error(Rejection(1, RejectReason.LEADERSHIP_LOST), TABLET, REMOVAL)
     assert isinstance(lost, NotLeader) and isinstance(lost, RetryableError)
 

@@ -9,6 +9,7 @@ from stelae.spi.consensus_events import StepDown
 from stelae.spi.members import MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
+from stelae.testing.conformance.consensus_nodes import node_name
 
 
 class TransferChecks:
@@ -82,10 +83,23 @@ class TransferChecks:
         cluster.advance(cluster.timeout_us - 1)
         assert token not in cluster.rejected
         cluster.advance(1)
-        assert cluster.rejected.get(token) == "NO_SUCCESSOR" and not cluster.handed_over
+        assert cluster.rejected.get(token) == "NOT_TAKEN_OVER" and not cluster.handed_over
         cluster.propose(1, b"b")
         cluster.deliver_all()
         assert cluster.role(1) is Role.LEADER and cluster.bodies(3) == [b"a", b"b"]
+
+    def test_a_transfer_to_a_voter_that_is_silent_is_refused_and_writes_go_on(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.crash(3)
+        cluster.advance(4 * cluster.timeout_us)
+        _check_refused_until_it_answers(cluster, 1, 3)
+
+    def test_a_new_leader_hands_over_to_no_voter_that_it_has_not_heard(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.crash(3)
+        cluster.transfer(1, 2)
+        cluster.deliver_all()
+        _check_refused_until_it_answers(cluster, 2, 3)
 
     @pytest.mark.parametrize("to", [4, 9])
     def test_a_transfer_to_a_learner_or_an_unknown_node_is_refused(self, harness: ConsensusHarness, to: int) -> None:
@@ -133,6 +147,20 @@ class TransferChecks:
             cluster.deliver(packet)
         cluster.deliver_all()
         assert max(node.status.term for node in cluster.nodes.values()) == term + 1
+
+
+def _check_refused_until_it_answers(cluster: ConsensusCluster, leader: int, to: int) -> None:
+    token = cluster.transfer(leader, to)
+    assert cluster.rejected.get(token) == "NO_SUCCESSOR"
+    assert str(node_name(to)) in cluster.rejections[token].detail
+    cluster.propose(leader, b"a")
+    cluster.deliver_all()
+    assert cluster.bodies(leader) == [b"a"]
+    cluster.start(to)
+    cluster.advance(4 * cluster.timeout_us)
+    token = cluster.transfer(leader, to)
+    cluster.deliver_all()
+    assert token in cluster.handed_over and cluster.role(to) is Role.LEADER
 
 
 def _take_messages(cluster: ConsensusCluster, *, to: int) -> list:  # type: ignore[type-arg]
