@@ -213,7 +213,15 @@ def _waits_for_ever_for_newcomers(self: RaftMembership, peer: Progress) -> None:
 
 
 def _removes_only_what_it_added(self: RaftMembership, peer: Progress) -> int | None:
-    return peer.since_us + self._join_timeout_us if peer.session and not peer.answered else None
+    return peer.answered_at_us + self._join_timeout_us if peer.session and not peer.answered else None
+
+
+def _waits_for_a_first_answer_only(self: RaftMembership, peer: Progress) -> int | None:
+    return None if peer.answered else peer.answered_at_us + self._join_timeout_us
+
+
+def _counts_no_refusal(self: Progress, at_us: int) -> None:
+    self.answered = True
 
 
 def _counts_its_vote_always(self: Elections) -> None:
@@ -385,6 +393,8 @@ PLANTED = [
     (RaftMembership, "_joins_until_us", _removes_whoever_is_silent, "a_member_that_has_joined_stays"),
     (RaftMembership, "_joins_until_us", _waits_for_ever_for_newcomers, "a_new_member_that_never_answers_is_removed"),
     (RaftMembership, "_joins_until_us", _removes_only_what_it_added, "a_new_member_that_never_answers_is_removed_by"),
+    (RaftMembership, "_joins_until_us", _waits_for_a_first_answer_only, "a_new_member_that_dies_before"),
+    (Progress, "has_answered", _counts_no_refusal, "a_new_member_stays_while_it_is_copied"),
     (RaftMembership, "_ends_leadership", _removes_itself, "a_leader_that_is_to_be_removed_hands_over"),
     (Elections, "_count_own_vote", _counts_its_vote_always, "a_candidate_outside_its_config_does_not_count"),
     (RaftCommitRule, "majority_value", _counts_itself_outside_its_config, "a_leader_outside_its_config_does_not"),

@@ -26,13 +26,7 @@ from stelae.spi.ids import NodeId
 from tests.e2e.in_process import Done, stelae
 from tests.e2e.master_nodes import CLUSTER, Cluster, running, until
 from tests.e2e.test_masters import COLUMNS, QUICK
-from tests.e2e.test_masters_apart import connected, has_the_catalog_of
-
-SLOW = """
-[copy.streaming]
-chunk_bytes = 4096
-fetch_bytes_per_s_max = 4096
-"""
+from tests.e2e.test_masters_apart import SLOW, connected, has_the_catalog_of
 
 
 def config_of(cluster: Cluster, master: NodeId, more: str = "") -> str:

@@ -44,8 +44,8 @@ def add(
     be restarted, and no other file to be edited.
 
     The new master has no vote at first. The leader sends it the catalog, and gives it its vote once it has caught up.
-    That goes on by itself, whether the command waits or not. A master that never answers is removed again. The command
-    can be repeated.
+    That goes on by itself, whether the command waits or not. A master that stops answering before is removed
+    again. The command can be repeated.
 
     Example: stelae master add 10.0.0.4:7051 --connect 10.0.0.1:7051 --wait"""
     from stelae.cli.run_master_members import ChangeTarget, run_add

@@ -74,8 +74,8 @@ def add_replica(
     """Add a replica of a tablet on another node. For a member, change its address.
 
     The new replica has no vote at first. The leader sends it the log, and makes it a voter once the rest fits into one
-    election timeout. That goes on by itself, whether the command waits or not. A node that never answers is removed
-    again.
+    election timeout. That goes on by itself, whether the command waits or not. A node that stops answering
+    before is removed again.
 
     The command waits until the new member is committed; with --wait, until the replica has its vote. The progress shows
     the steps of `stelae tablet move`, and --json has the last step and the copy as it has them.

@@ -162,7 +162,7 @@ class MemberChanger:
                 return view
             if view.committed.member(name) is None and not view.change_pending:
                 fact = f"node {name} is no member of tablet {self._tablet_id} any more"
-                raise ReplicaGone(f"{fact}: it never answered the leader, or somebody removed it; start it and repeat")
+                raise ReplicaGone(f"{fact}: it did not answer the leader, or somebody removed it; start it and repeat")
             if asyncio.get_running_loop().time() >= deadline:
                 fact = f"node {name} is not a voter yet: {lag_text(name, view)}"
                 raise DeadlineExceeded(f"{fact}; the leader goes on by itself, and the command can be repeated")

@@ -105,7 +105,7 @@ class AsyncReplicas:
             WrongConfigId: another config is committed than ``config_id``. Nothing was done.
             MemberChangeRefused: the change is not possible; the message says why, and what to do.
             ChangeOvertaken: no answer came, and somebody has changed the config in another way since.
-            ReplicaGone: the replica was removed again while the call waited, for example because it never answered.
+            ReplicaGone: the replica was removed again while the call waited, for example because it did not answer.
             DeadlineExceeded: it is not done in time. The change may be made all the same; repeat the call to find out.
             Unavailable: no leader, or no node at the address, answered in time.
         """

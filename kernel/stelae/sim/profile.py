@@ -50,7 +50,7 @@ class Profile:
         faults: number of planned faults.
         nodes: number of nodes.
         member_change_us: shortest and longest pause between two changes of config; ``None``: members are fixed.
-        member_join_timeout_ms: after this time a new member that never answers is removed.
+        member_join_timeout_ms: a new member that does not answer for this long is removed.
         witnesses: true if some members are witnesses, which have no rows. Only where members change.
         copies: true if replicas are copied: logs are collected although a member lacks entries, and replicas of nodes
             that are no members any more are deleted. Only where members change and all stores have files.

@@ -36,8 +36,9 @@ Members
     pending: a leader appends the next one when the last one is committed. Three changes come from the leader itself: it
     makes a ``PRE_VOTER`` a ``VOTER``, or a ``PRE_WITNESS`` a ``WITNESS``, once the rest can be sent within an election
     timeout; it makes a ``WITNESS`` a ``VOTER`` once that one says that it has all rows; and it removes a new member
-    that never answers. Heartbeats, progress and votes of a member end with the config that removes it. A core accepts
-    requests from any node, because its own config may be old; the driver must not drop them.
+    that stops answering before it has its vote. A refusal of a heartbeat is an answer. Heartbeats, progress and votes
+    of a member end with the config that removes it. A core accepts requests from any node, because its own config may
+    be old; the driver must not drop them.
 
 Witnesses
     A replica with ``LogView.log_only`` keeps the log from a committed op id on and has no rows. It votes if the config

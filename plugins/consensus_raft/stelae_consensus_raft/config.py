@@ -24,8 +24,8 @@ class RaftConfig:
         unit="ms",
         low=100,
         high=86_400_000,
-        reason="a new member that has not answered the leader for this long is removed again; choose it longer than "
-        "a node takes to start",
+        reason="a new member that has not answered the leader for this long, before it has its vote, is removed again; "
+        "choose it longer than a node takes to start",
     )
     clock_drift_ppm_max: int = setting(
         0,

@@ -63,7 +63,6 @@ class Leader:
         if reply.match > state.log.last_index or reply.round > leadership.reads.round:
             state.count_refused("answer to a message that was never sent")
             return
-        peer.answered = True
         peer.log_only = reply.log_only
         peer.follows(state.now_us)
         answered = self._answers_retries(peer, reply)
@@ -172,7 +171,6 @@ class Leader:
         leadership, peer = self._state.leadership, self._peer(event.peer)
         if leadership is None or peer is None or event.term != self._state.term:
             return
-        peer.answered = True
         peer.follows(event.heard_at_us)
         if peer.state is PeerState.COPY and peer.was_unreachable:
             self._replicator.probe_again(leadership, peer, event.heard_at_us)
@@ -200,7 +198,7 @@ class Leader:
         peer = self._peer(event.peer)
         if leadership is None or peer is None:
             return
-        peer.answered = True
+        peer.has_answered(state.now_us)
         if event.reason in (UNKNOWN, DAMAGED):
             self._replicator.request_replica(peer, damaged=event.reason == DAMAGED)
         elif peer.state is PeerState.COPY:

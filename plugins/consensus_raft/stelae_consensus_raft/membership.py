@@ -235,15 +235,15 @@ class RaftMembership:
     # -- time ------------------------------------------------------------------------------------
 
     def _joins_until_us(self, peer: Progress) -> int | None:
-        """Return until when a newcomer must answer, or ``None`` if it has answered, or is not new.
+        """Return until when a member must answer so as not to be removed, or ``None`` if it stays though it is silent.
 
-        A member is new if this leader has added it. One that is to be promoted is new to every leader: it is about to
-        join. Another learner may have been down for long on purpose, and stays."""
-        if peer.answered:
-            return None
+        One that is to be promoted is about to join. Until it has its vote, it must answer again and again, under every
+        leader: a copy to it takes long, but its node answers meanwhile. Another one must answer once to the leader that
+        has added it. After that it may be down for long on purpose."""
         member = self._state.config.member(peer.node_id)
         is_joining = member is not None and member.member_type in PROMOTED
-        return peer.since_us + self._join_timeout_us if is_joining or peer.session else None
+        must_answer = is_joining or (peer.session and not peer.answered)
+        return peer.answered_at_us + self._join_timeout_us if must_answer else None
 
     def deadline_us(self, leadership: LeaderState) -> int | None:
         """Return when a silent newcomer is removed, or ``None``. While another change is in progress nothing is due."""

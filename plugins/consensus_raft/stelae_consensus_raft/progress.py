@@ -43,6 +43,7 @@ class Progress:
         "_in_flight",
         "all_replicated_sent",
         "answered",
+        "answered_at_us",
         "asked_at_us",
         "catch_up",
         "commit_known",
@@ -60,7 +61,6 @@ class Progress:
         "round_promised",
         "sent_at_us",
         "session",
-        "since_us",
         "state",
         "waiting",
         "was_unreachable",
@@ -100,14 +100,14 @@ class Progress:
 
     def _init_answers(self, now_us: int) -> None:
         """Set what the answers of the peer show: nothing yet."""
-        #: Since when the node is a peer of this leader.
-        self.since_us = now_us
-        #: True once the node has answered this leader.
+        #: True once the node has answered this leader, also by a refusal.
         self.answered = False
-        #: When the peer last showed that it follows this leader in this term; ``since_us`` before it has.
-        self.heard_at_us = now_us
-        #: True once the peer has shown it.
+        #: When the node last answered; before its first answer, since when it is a peer of this leader.
+        self.answered_at_us = now_us
+        #: True once the peer has shown that it follows this leader in this term.
         self.has_followed = False
+        #: When the peer last showed it; before that, since when it is a peer of this leader.
+        self.heard_at_us = now_us
 
     def _init_member(self) -> None:
         """Set what is not known yet of the node as a member, and what is known only in COPY."""
@@ -214,9 +214,14 @@ class Progress:
         """Return true if the peer has shown since then that it follows this leader."""
         return self.has_followed and self.heard_at_us >= since_us
 
-    def follows(self, now_us: int) -> None:
-        """Note that the peer followed this leader at that time."""
-        self.has_followed, self.heard_at_us = True, max(self.heard_at_us, now_us)
+    def has_answered(self, at_us: int) -> None:
+        """Note that the node answered this leader at that time."""
+        self.answered, self.answered_at_us = True, max(self.answered_at_us, at_us)
+
+    def follows(self, at_us: int) -> None:
+        """Note that the peer answered at that time, and that it follows this leader."""
+        self.has_answered(at_us)
+        self.has_followed, self.heard_at_us = True, max(self.heard_at_us, at_us)
 
     def snapshot(self) -> PeerProgress:
         """Return the progress for ``Status``."""

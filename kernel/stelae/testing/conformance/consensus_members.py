@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.spi.consensus import Role
-from stelae.spi.consensus_events import Removed
+from stelae.spi.consensus_events import UNKNOWN, BeatException, Removed
 from stelae.spi.ids import ZERO
 from stelae.spi.log import EntryKind
 from stelae.spi.members import AddServer, ChangeRole, MemberType, RemoveServer
@@ -369,6 +369,32 @@ class MemberChecks:
         cluster.advance(harness.member_join_timeout_us + 4 * cluster.timeout_us)
         leader = cluster.leader()
         assert leader is not None and 4 not in member_types(cluster, leader.number)
+
+    def test_a_new_member_that_dies_before_it_has_caught_up_is_removed(self, harness: ConsensusHarness) -> None:
+        cluster = harness.led()
+        cluster.join(4)
+        cluster.nodes[4].holds = True
+        cluster.add(1, 4)
+        cluster.advance(2 * harness.member_join_timeout_us)
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER", "it answers heartbeats, although its disk is slow"
+        cluster.crash(4)
+        cluster.advance(harness.member_join_timeout_us - cluster.timeout_us)
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER"
+        cluster.advance(2 * cluster.timeout_us)
+        assert 4 not in member_types(cluster, 1) and cluster.nodes[2].disk.config == cluster.nodes[1].disk.config
+
+    def test_a_new_member_stays_while_it_is_copied_for_long(self, harness: ConsensusHarness) -> None:
+        """Until it has a replica, it refuses each heartbeat."""
+        cluster = harness.led()
+        cluster.add(1, 4)
+        for _ in range(4):
+            cluster.advance(harness.member_join_timeout_us // 2)
+            cluster.step(1, BeatException(node_name(4), 0, UNKNOWN))
+            cluster.deliver_all()
+        assert member_types(cluster, 1).get(4) == "PRE_VOTER"
+        cluster.join(4)
+        cluster.advance(9 * cluster.timeout_us)
+        assert member_types(cluster, 1).get(4) == "VOTER"
 
     def test_a_member_that_has_joined_stays_though_it_is_silent(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
