@@ -430,6 +430,7 @@ PLANTED = [
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),
     (RaftTransfers, "flush", _tells_a_successor_that_lags, "a_lagging_successor_gets_the_log_first"),
     (RaftTransfers, "_cannot_take_over", _names_anybody, "a_transfer_to_a_voter_that_is_silent"),
+    (Progress, "followed_since", _heard_lately, "a_new_leader_counts_no_voter"),
     (Progress, "followed_since", _heard_lately, "a_new_leader_hands_over_to_no_voter_that_it_has"),
     (RaftTransfers, "tick", _hands_over_for_ever, "a_leader_whose_successor_does_not_answer"),
     (RaftState, "vote_for", _forgets_vote, "a_vote_is_remembered_across_a_restart"),

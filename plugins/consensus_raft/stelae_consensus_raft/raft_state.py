@@ -216,9 +216,11 @@ class RaftState:
         leadership.lease.config_changed(leadership.reads.round)
 
     def live_nodes(self, leadership: LeaderState) -> set[NodeId]:
-        """Return the nodes that were heard within one and a half election timeouts, this replica included."""
+        """Return the nodes that were heard within one and a half election timeouts, this replica included.
+
+        A peer that has not answered this leader yet is not live: it may have been dead since before the election."""
         since = self.now_us - self.timeout_us * 3 // 2
-        return {self.node_id, *(peer.node_id for peer in leadership.peers.values() if peer.heard_at_us >= since)}
+        return {self.node_id, *(peer.node_id for peer in leadership.peers.values() if peer.followed_since(since))}
 
     def removed(self, by: OpId) -> None:
         """Note that the committed config ``by`` does not list this replica, which has only older configs."""

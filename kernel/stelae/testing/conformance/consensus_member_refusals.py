@@ -115,6 +115,24 @@ class MemberRefusalChecks:
         assert cluster.rejected.get(token) == "NO_LIVE_MAJORITY"
         assert str(node_name(3)) in cluster.rejections[token].detail
 
+    def test_a_new_leader_counts_no_voter_that_has_not_answered_it(self, harness: ConsensusHarness) -> None:
+        """The change was appended and never committed. The tablet stayed down, although two of three voters ran."""
+        cluster = harness.led()
+        cluster.propose(1, b"a")
+        cluster.deliver_all()
+        cluster.advance(4 * cluster.timeout_us)
+        cluster.crash(1)
+        cluster.win(2)
+        cluster.deliver_all()
+        early = cluster.change(2, remove(3))
+        assert cluster.rejected.get(early) == "NO_LIVE_MAJORITY"
+        assert str(node_name(1)) in cluster.rejections[early].detail
+        cluster.start(1)
+        cluster.advance(4 * cluster.timeout_us)
+        late = cluster.change(2, remove(3))
+        cluster.deliver_all()
+        assert late in cluster.changed and set(member_types(cluster, 1)) == {1, 2}
+
     def test_no_change_during_a_transfer(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.isolate(2)
