@@ -19,7 +19,7 @@ from stelae.spi.consensus_events import (
     StandDown,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberType, TabletConfig
 from stelae.spi.recovery_epoch import recovery_id
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
 from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership, raft_state
@@ -266,7 +266,7 @@ def _asks_no_majority(members: object, is_live: object) -> None:
     return None
 
 
-def _leads_nobody(members: object) -> None:
+def _leads_nobody(config: object, members: object) -> None:
     return None
 
 
@@ -319,6 +319,12 @@ def _forgets_who_was_demoted(config: TabletConfig, member: Member | None, change
     return tuple(msgspec.structs.replace(one, was_voter=msgspec.UNSET) for one in found)
 
 
+def _looks_at_the_address_first(config: TabletConfig, member: Member | None, change: AddServer) -> object:
+    if member is not None and member.address != change.address:
+        return config_change_rules._with(config, msgspec.structs.replace(member, address=change.address))
+    return ADDED(config, member, change)
+
+
 def _keeps_every_pin(config: TabletConfig, member: Member) -> tuple[Member, ...]:
     return tuple(one for one in config.members if one != member)
 
@@ -367,7 +373,7 @@ def _answers_no_recovery(self: RaftRecovery) -> None:
     return None
 
 
-RETYPED = config_change_rules._retyped
+ADDED, RETYPED = config_change_rules._added, config_change_rules._retyped
 LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
 
 PLANTED = [
@@ -415,6 +421,7 @@ PLANTED = [
     (RaftMembership, "_promoted", _promotes_no_witness, "a_witness_joins_at_a_committed_entry"),
     (RaftState, "_load_members", _lets_no_witness_win, "a_witness_with_the_only_copy_of_an_entry"),
     (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
+    (config_change_rules, "_added", _looks_at_the_address_first, "a_member_with_another_address"),
     (config_change_rules, "_without", _keeps_every_pin, "a_pinned_member_is_pinned_until"),
     (membership, "former_voters", _forgets_who_was_removed, "a_voter_that_was_removed_is_known"),
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),

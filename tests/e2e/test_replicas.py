@@ -138,7 +138,7 @@ def test_what_cannot_be_done_is_refused_with_the_next_step(tmp_path: Path) -> No
                 await client.connection.tablet(type(TABLET)("other"))
             added = await replicas.add("127.0.0.1:9", node="f" * 32)
             assert types(added.view)[NodeId("f" * 32)] is MemberType.PRE_VOTER
-            with pytest.raises(ReplicaGone, match="never answered the leader"):
+            with pytest.raises(ReplicaGone, match="did not answer the leader"):
                 await replicas.add("127.0.0.1:9", node="f" * 32, wait=True)
 
     asyncio.run(scenario())

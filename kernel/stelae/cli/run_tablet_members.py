@@ -27,6 +27,7 @@ from stelae.protocol.master_messages import ServerLine
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.errors import CallerError, ConfigError, Unavailable
 from stelae.spi.ids import NodeId, OpId
+from stelae.spi.members import MemberType
 
 LIST = "stelae tablet list"
 
@@ -126,6 +127,14 @@ class _OpenTablet:
         address, known = await self.server(given)
         return NamedNode(known if known is not None else await self.replicas.node_at(address), address)
 
+    async def type_of(self, node: NamedNode) -> MemberType:
+        """Return the type of a node that is added without one: a member at a new address stays what it is."""
+        view = await self.replicas.config(timeout_s=self.timeout_s)
+        member = view.config.member(node.node_id)
+        if member is None or member.address == node.name or member.member_type is MemberType.VOTER:
+            return MemberType.PRE_VOTER
+        return member.member_type
+
     def progress(self, line: StatusLine, target: NamedNode, source: NamedNode | None) -> MoveProgress:
         """Return what shows an addition on a node, or a move to it if there is a source."""
 
@@ -166,9 +175,9 @@ def run_config(target: TabletTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_add(target: TabletTarget, node: str, type_name: str, *, wait: bool, as_json: bool) -> int:
+def run_add(target: TabletTarget, node: str, type_name: str | None, *, wait: bool, as_json: bool) -> int:
     """Add a replica and return the exit code."""
-    wanted = member_type("--type", type_name, OF_NEW_MEMBERS)
+    wanted = None if type_name is None else member_type("--type", type_name, OF_NEW_MEMBERS)
 
     async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
         name = await tablet.target(node)
@@ -176,7 +185,7 @@ def run_add(target: TabletTarget, node: str, type_name: str, *, wait: bool, as_j
             result = await tablet.replicas.add(
                 name.name,
                 node=name.node_id,
-                member_type=wanted,
+                member_type=wanted or await tablet.type_of(name),
                 wait=wait,
                 config_id=tablet.config_id,
                 on_progress=progress.see,

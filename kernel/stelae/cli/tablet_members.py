@@ -55,14 +55,14 @@ def add_replica(
     tablet: TabletArgument,
     node: Annotated[str, typer.Argument(help="Node: its address host:port. With masters also its uuid.")],
     member_type: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="PRE_VOTER: becomes a voter. NON_VOTER: never votes. "
-            "WITNESS: votes once it has caught up; stores the log but no rows.",
+            help="PRE_VOTER: becomes a voter. NON_VOTER: never votes. WITNESS: votes once it has caught up; stores the "
+            "log but no rows. Without it, a new member is a PRE_VOTER, and a member at a new address stays what it is.",
         ),
-    ] = "PRE_VOTER",
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the replica is a voter.")] = False,
     config_id: ConfigIdOption = "",
     directory: DirOption = None,

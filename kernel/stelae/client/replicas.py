@@ -255,7 +255,11 @@ class AsyncReplicas:
             Unavailable: no node at the address answered in time.
         """
         check_address(address)
-        name = await self._connection.reach(address)
+        try:
+            name = await self._connection.reach(address)
+        except Unavailable as error:
+            start = "start the server first, with: stelae tserver run --config FILE, or correct the address"
+            raise Unavailable(f"{error}; {start}") from error
         answer = await self._connection.ask(name, NODE, encode(NodeRequest()))
         if decode(answer.body[0], NodeInfo).role == "master":
             fact = f"node {name} at {address} is a master, and masters host no replicas of tables"

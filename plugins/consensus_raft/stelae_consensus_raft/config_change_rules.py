@@ -36,6 +36,8 @@ _MAY_BECOME = {
 }
 """The types that a member of each type can get by one change."""
 
+_WITNESSES = (MemberType.PRE_WITNESS, MemberType.WITNESS)
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -73,12 +75,24 @@ def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tu
         if node in config.former_voters:
             joined = msgspec.structs.replace(joined, was_voter=True)
         return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
+    if member.member_type is not wanted and not may_have_become(wanted, member.member_type):
+        fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; {_way_to(member.member_type, wanted)}")
     if member.address != change.address:
         return _with(config, msgspec.structs.replace(member, address=change.address))
-    if member.member_type is wanted or may_have_become(wanted, member.member_type):
-        return Refusal(RejectReason.NO_CHANGE, f"node {node} is {member.member_type} already; nothing to add")
-    fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
-    return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; change its role instead")
+    return Refusal(RejectReason.NO_CHANGE, f"node {node} is {member.member_type} already; nothing to add")
+
+
+def _way_to(present: MemberType, wanted: MemberType) -> str:
+    """Return how a member of the first type gets the second one."""
+    possible = _MAY_BECOME[present]
+    if wanted in possible:
+        return f"change its role to {wanted} instead"
+    if wanted in _WITNESSES:
+        return "remove it, then add it as a witness"
+    if present in _WITNESSES:
+        return "wait: the leader makes it a VOTER once it has all rows"
+    return f"first make it one of: {', '.join(possible)}"
 
 
 def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) -> tuple[Member, ...] | Refusal:
@@ -88,10 +102,9 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
         return Refusal(RejectReason.NOT_A_MEMBER, f"node {node} is not a member; add it first. Members: {names}")
     if member.member_type is wanted:
         return Refusal(RejectReason.NO_CHANGE, f"node {node} is {wanted} already; nothing to change")
-    possible = _MAY_BECOME[member.member_type]
-    if wanted not in possible:
+    if wanted not in _MAY_BECOME[member.member_type]:
         fact = f"node {node} is {member.member_type} and cannot become {wanted} in one change"
-        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; first make it one of: {', '.join(possible)}")
+        return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; {_way_to(member.member_type, wanted)}")
     demoted = member.member_type is MemberType.VOTER and wanted is MemberType.NON_VOTER
     # The mark stays until the member votes again: until then, an empty replica must not replace a lost one.
     was_voter = True if demoted else msgspec.UNSET if wanted in VOTING else member.was_voter
@@ -120,13 +133,23 @@ def gets_vote(config: TabletConfig, members: tuple[Member, ...]) -> NodeId | Non
     return next((m.node_id for m in members if m.member_type in VOTING and m.node_id not in before), None)
 
 
-def leaderless(members: tuple[Member, ...]) -> Refusal | None:
+def leaderless(config: TabletConfig, members: tuple[Member, ...]) -> Refusal | None:
     """Refuse members of which none may lead."""
     if any(m.member_type is MemberType.VOTER for m in members):
         return None
     rest = ", ".join(f"{m.node_id} as {m.member_type}" for m in members) or "no member at all"
     fact = f"no VOTER would be left, so the tablet could never have a leader again: {rest}"
-    return Refusal(RejectReason.LEADERLESS, f"{fact}; add another member and wait until it is a VOTER")
+    return Refusal(RejectReason.LEADERLESS, f"{fact}; {_way_to_a_voter([m for m in members if m in config.members])}")
+
+
+def _way_to_a_voter(members: list[Member]) -> str:
+    """Return what makes a VOTER of one of the members that a change leaves as they are."""
+    joining = next((m for m in members if m.member_type is not MemberType.NON_VOTER), None)
+    if joining is not None:
+        return f"wait until node {joining.node_id} is a VOTER"
+    if members:
+        return f"make node {members[0].node_id} a VOTER first"
+    return "add another member and wait until it is a VOTER"
 
 
 def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId], bool]) -> Refusal | None:

@@ -79,7 +79,7 @@ class RaftMembership:
         refusal = (
             self._wrong_config_id(event.committed_config_id)
             or self._change_pending()
-            or leaderless(members)
+            or leaderless(state.config, members)
             or without_live_majority(members, state.live_nodes(leadership).__contains__)
             or self._not_caught_up(leadership, members)
             or self._without_rows(leadership, change)

@@ -164,8 +164,12 @@ def test_what_is_no_config_id_is_refused_with_an_example(text: str) -> None:
 # -- members by name -----------------------------------------------------------------------------
 
 
-def opened(*, servers: dict[str, NodeId] | None = None, answers: NodeId | None = None) -> _OpenTablet:
-    """A tablet of two members. ``servers`` are those that masters know; ``answers`` is the node at any address."""
+def opened(
+    *, servers: dict[str, NodeId] | None = None, answers: NodeId | None = None, new: MemberType | None = None
+) -> _OpenTablet:
+    """A tablet of two members, and perhaps a ``new`` one of this type.
+
+    ``servers`` are those that masters know; ``answers`` is the node at any address."""
 
     async def list_servers() -> Any:
         lines = [SimpleNamespace(address=address, node_id=node) for address, node in (servers or {}).items()]
@@ -177,7 +181,7 @@ def opened(*, servers: dict[str, NodeId] | None = None, answers: NodeId | None =
         return answers
 
     async def shown(**_: float) -> ConfigView:
-        return view()
+        return view(new)
 
     catalog = None if servers is None else SimpleNamespace(list_servers=list_servers)
     client: Any = SimpleNamespace(catalog=catalog, connection=SimpleNamespace(reach=reach))
@@ -195,6 +199,15 @@ def test_a_removal_by_address_can_be_repeated() -> None:
     assert asyncio.run(opened(servers={"gone:1": NEW}).member("gone:1")) == NamedNode(NEW, "gone:1")
     assert asyncio.run(opened(answers=NEW).member("gone:1")) == NamedNode(NEW, "gone:1")
     assert asyncio.run(opened().member(NEW)) == NamedNode(NEW, "")
+
+
+@pytest.mark.parametrize(
+    ("present", "added_as"), [(N, N), (MemberType.WITNESS, MemberType.WITNESS), (V, P), (P, P), (None, P)]
+)
+def test_a_member_at_a_new_address_stays_what_it_is(present: MemberType | None, added_as: MemberType) -> None:
+    """A NON_VOTER was to be added as PRE_VOTER, which is another change. At its present address it still is."""
+    assert asyncio.run(opened(new=present).type_of(NamedNode(NEW, "moved:1"))) is added_as
+    assert asyncio.run(opened(new=present).type_of(NamedNode(NEW, "new:1"))) is P
 
 
 @pytest.mark.parametrize("given", ["gone:1", "gone", "abc", ""])

@@ -239,6 +239,18 @@ def test_a_refusal_for_good_is_raised_at_once() -> None:
         added(leader)
 
 
+def test_a_node_that_does_not_answer_is_named_with_what_to_do() -> None:
+    """The error was "no answer to hello within 500 ms"."""
+    leader = Leader(view())
+
+    async def reach(address: str) -> NodeId:
+        raise Unavailable(f"no answer from {address}: no answer to hello within 500 ms")
+
+    leader.reach = reach  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match=r"no answer from new:1.*; start the server first"):
+        added(leader, node=None)
+
+
 def test_a_change_that_is_not_made_in_time_is_an_error_with_the_last_reason() -> None:
     with pytest.raises(DeadlineExceeded, match=r"in time: node c does not answer; repeat the command"):
         added(Leader(view(), answers=(ChangeNotYet("node c does not answer"),), takes_s=60.0))

@@ -13,8 +13,8 @@ from stelae.testing.conformance.consensus_members import member_types, promote, 
 from stelae.testing.conformance.consensus_nodes import node_name
 
 
-def _add(number: int, member_type: MemberType = MemberType.PRE_VOTER) -> AddServer:
-    return AddServer(node_id=node_name(number), address=f"node-{number}:1", member_type=member_type)
+def _add(number: int, member_type: MemberType = MemberType.PRE_VOTER, address: str = "") -> AddServer:
+    return AddServer(node_id=node_name(number), address=address or f"node-{number}:1", member_type=member_type)
 
 
 def _retype(number: int, member_type: MemberType) -> ChangeRole:
@@ -37,6 +37,9 @@ REFUSED: list[tuple[MemberChange, str]] = [
     (_retype(4, MemberType.PRE_WITNESS), "WRONG_MEMBER_TYPE"),
     (_add(4, MemberType.PRE_WITNESS), "WRONG_MEMBER_TYPE"),
     (_add(2, MemberType.PRE_WITNESS), "NO_CHANGE"),
+    (_add(2, MemberType.NON_VOTER, "moved:1"), "WRONG_MEMBER_TYPE"),
+    (_add(4, MemberType.PRE_VOTER, "moved:1"), "WRONG_MEMBER_TYPE"),
+    (_add(4, MemberType.PRE_WITNESS, "moved:1"), "WRONG_MEMBER_TYPE"),
 ]
 
 
@@ -53,6 +56,18 @@ class MemberRefusalChecks:
         assert cluster.rejected.get(token) == reason
         assert str(change.node_id) in cluster.rejections[token].detail
         assert cluster.nodes[1].status == before
+
+    def test_a_member_with_another_address_is_not_added_as_another_type(self, harness: ConsensusHarness) -> None:
+        """Its address was changed and its type was not, and only the client noticed: it blamed another operator."""
+        cluster = harness.led(3, MemberType.NON_VOTER)
+        token = cluster.change(1, _add(4, MemberType.PRE_VOTER, "moved:1"))
+        assert cluster.rejected.get(token) == "WRONG_MEMBER_TYPE"
+        for number, kind in ((4, MemberType.NON_VOTER), (2, MemberType.PRE_VOTER)):
+            token = cluster.change(1, _add(number, kind, f"moved-{number}:1"))
+            cluster.deliver_all()
+            moved = cluster.changed[token].member(node_name(number))
+            assert moved is not None and moved.address == f"moved-{number}:1"
+        assert member_types(cluster, 1) == {1: "VOTER", 2: "VOTER", 3: "VOTER", 4: "NON_VOTER"}
 
     def test_a_config_without_a_possible_leader_is_refused(self, harness: ConsensusHarness) -> None:
         cluster = harness.led(1, MemberType.NON_VOTER)
