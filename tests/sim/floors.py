@@ -169,18 +169,23 @@ def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[Ru
 
 
 def never_met(
-    wanted: Collection[str], seeds: Iterable[int], kind: ProfileKind, more_seeds: Iterable[int] = ()
+    wanted: Collection[str],
+    seeds: Iterable[int],
+    kind: ProfileKind,
+    more_seeds: Iterable[int] = (),
+    unreachable: Collection[str] = (),
 ) -> list[str]:
     """Run seeds until all of ``wanted`` has happened, or with ``AT_LENGTH`` all of them; return what never did.
 
     What is rare may not happen in any of ``seeds``. Then ``more_seeds`` are run until it has.
 
-    ``AssertionError``: a run violates an invariant, or acknowledges no write."""
+    ``AssertionError``: a run violates an invariant, acknowledges no write, or shows what is called ``unreachable``."""
     missing = set(wanted)
     for seed in seeds:
         result, names = run_counted(seed, kind)
         assert result.violation is None, (seed, result.violation)
         assert result.writes_acknowledged > 0
+        assert not names & set(unreachable), f"seed {seed} shows what no run was expected to show: make it a floor"
         missing -= names
         if not missing and not AT_LENGTH:
             break
@@ -189,6 +194,7 @@ def never_met(
             break
         result, names = run_counted(seed, kind)
         assert result.violation is None, (seed, result.violation)
+        assert not names & set(unreachable), f"seed {seed} shows what no run was expected to show: make it a floor"
         missing -= names
     return sorted(missing)
 
