@@ -191,7 +191,7 @@ def test_a_first_master_that_founds_anew_by_its_old_list_stays_apart(
             await until(lambda: cluster.leader() in more)
             await cluster.start(first)
             await until(lambda: serves(cluster, first))
-            await until(lambda: re.search("heartbeat failed .*its log lacks config", caplog.text) is not None)
+            await until(lambda: re.search("heartbeat failed .*two clusters have one", caplog.text) is not None)
             leader = await cluster.leading()
             left = next(master for master in more if master != leader)
             await cluster.stop(next(master for master in more if master != left))

@@ -79,7 +79,9 @@ def test_all_tables_are_back_with_their_rows_and_the_servers_follow_new_masters(
                 assert client.catalog is not None
                 survey = await survey_catalog(client.connection, client.catalog, servers, timeout_s=20.0)
                 assert survey.needs_epoch, "the servers know a newer config of the lost masters"
+                assert sorted(survey.astray) == sorted(servers)
             shown = await asyncio.to_thread(stelae, *where, "--json")
+            assert json.loads(shown.stdout)["servers_of_the_lost_catalog"] == sorted(servers)
             found = {table["table_id"]: table for table in json.loads(shown.stdout)["tables"]}
             assert set(found) == set(ids.values())
             assert len(found[ids["parts"]]["tablets"]) == 9 and not any(one["problems"] for one in found.values())
@@ -88,6 +90,7 @@ def test_all_tables_are_back_with_their_rows_and_the_servers_follow_new_masters(
             named = [option for name, table in ids.items() for option in ("--name", f"{table}={name}")]
             done = await asyncio.to_thread(stelae, *where, *named, "--apply")
             assert done.stdout.count("  adopted") == 3
+            assert done.stdout.count(": handed to the masters of this catalog") == 3
             again = await asyncio.to_thread(stelae, *where, "--apply")
             assert "nothing to adopt" in again.stderr
             async with await connected(cluster, first) as client:

@@ -46,10 +46,12 @@ from stelae.protocol.node_messages import NODE, QUARANTINE, NodeRequest, Quarant
 from stelae.protocol.read_index_messages import READ_INDEX, ReadIndexRequest
 from stelae.protocol.recovery_messages import (
     CATALOG_FACTS,
+    FOLLOW_MASTERS,
     RECOVER,
     STAND_DOWN,
     SURVEY,
     CatalogFactsRequest,
+    FollowMastersRequest,
     RecoverRequest,
     StandDownRequest,
     SurveyRequest,
@@ -82,6 +84,8 @@ from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_hostile_traffic import attacker
 from tests.wild import Draw
 
+Words = dict[bool, dict[str, Any]]
+
 TYPES: dict[str, Any] = {
     WRITE: WriteRequest,
     SCAN: ScanRequest,
@@ -100,6 +104,7 @@ TYPES: dict[str, Any] = {
     STAND_DOWN: StandDownRequest,
     RECOVER: RecoverRequest,
     CATALOG_FACTS: CatalogFactsRequest,
+    FOLLOW_MASTERS: FollowMastersRequest,
     ACTION: ServerAction,
     QUARANTINE: QuarantineRequest,
     NODE: NodeRequest,
@@ -182,19 +187,19 @@ def _rows(rng: random.Random) -> list[msgspec.Raw]:
     ]
 
 
-async def attack(
-    messenger: Messenger, node: Node, draws: dict[bool, Draw], rng: random.Random, tablet: str
-) -> Counter[str]:
+async def attack(messenger: Messenger, node: Node, words: Words, seed: str, tablet: str) -> Counter[str]:
     """Send wild messages of every kind that a node serves; return how often each was answered how.
 
-    ``draws[True]`` names nothing that the test needs later: it is for requests that may delete what they name."""
+    ``words[True]`` names nothing that the test needs later: it is for requests that may delete what they name. Each
+    kind has draws of its own, so a new kind does not change what the others get."""
     seen: Counter[str] = Counter()
     numbers = [0]
     kinds = set(node.messenger._served_kinds._services)
     assert kinds - ELSEWHERE <= TYPES.keys() | ONE_WAY.keys(), "a new kind of request: say here what its body is"
     for kind in sorted(kinds - ELSEWHERE):
         lane = Lane.BULK if kind in BULK else Lane.CONTROL
-        draw = draws[kind in DELETING]
+        rng = random.Random(f"{seed} {kind}")
+        draw = Draw(rng, **words[kind in DELETING])
         for _ in range(ATTEMPTS):
             try:
                 body = plausible(kind, draw.message({**TYPES, **ONE_WAY}[kind]), rng, "f" * 32, tablet, numbers)
@@ -228,7 +233,7 @@ def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_ser
                 await table.insert([{"id": 1000 + n, "text": "x"} for n in range(100)])
                 tablet = next(iter(cluster.nodes[server].replicas))
                 await client.create_table("spare", {"id": "int64", "text": "string"}, ["id"], replicas=1)
-                await _attack_all(cluster, tablet, rng=random.Random(7))
+                await _attack_all(cluster, tablet)
                 assert not loud
                 await table.upsert([{"id": 1000 + n, "text": "y"} for n in range(100)])
                 kept = [row for row in await table.scan().to_pylist() if 1000 <= row["id"] < 1100]
@@ -237,7 +242,7 @@ def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_ser
     asyncio.run(scenario())
 
 
-async def _attack_all(cluster: Cluster, tablet: str, *, rng: random.Random) -> None:
+async def _attack_all(cluster: Cluster, tablet: str) -> None:
     messenger = attacker(cluster)  # type: ignore[arg-type]
     try:
         for node_id, node in cluster.nodes.items():
@@ -245,9 +250,10 @@ async def _attack_all(cluster: Cluster, tablet: str, *, rng: random.Random) -> N
             await until(lambda node_id=node_id: messenger.connected(node_id, Lane.BULK) is not None)  # type: ignore[misc]
             schema = cluster.nodes[cluster.servers[0]].replicas[tablet].applier.store.schema.to_bytes()  # type: ignore[index]
             texts = [node_id, "text", "id", "int64"]
-            kept = Draw(rng, texts=[tablet, tablet, *texts], blobs=[schema])
-            spare = Draw(rng, texts=["spare", *texts], blobs=[schema])
-            seen = await attack(messenger, node, {False: kept, True: spare}, rng, tablet)
+            kept = {"texts": [tablet, tablet, *texts], "blobs": [schema]}
+            spare = {"texts": ["spare", *texts], "blobs": [schema]}
+            seed = "master 7" if node_id in cluster.masters else "server 7"
+            seen = await attack(messenger, node, {False: kept, True: spare}, seed, tablet)
             answered = {name.split()[0] for name in seen}
             assert answered == set(node.messenger._served_kinds._services) - ELSEWHERE - ONE_WAY.keys()
     finally:

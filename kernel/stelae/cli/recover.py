@@ -141,7 +141,9 @@ def catalog(
     create_missing: Annotated[
         bool, typer.Option("--create-missing", help="Create an empty tablet for each partition without a tablet.")
     ] = False,
-    apply_plan: Annotated[bool, typer.Option("--apply", help="Adopt the tables. Default: only show them.")] = False,
+    apply_plan: Annotated[
+        bool, typer.Option("--apply", help="Hand over the servers, and adopt the tables. Default: only show them.")
+    ] = False,
     servers: TabletServersOption = "",
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
@@ -152,8 +154,10 @@ def catalog(
     """Rebuild the catalog from what the tablet servers have: the last resort if all masters are lost.
 
     Begin a new catalog with one new master first, which all tablet servers list. The command asks the servers, shows
-    the tables that the catalog does not have, and adopts them with --apply. It changes nothing on the servers and can
-    be repeated.
+    the tables that the catalog does not have, and adopts them with --apply. It changes no replica, and can be repeated.
+
+    Servers that belong to the lost catalog do not follow the new master by themselves. With --apply, they are handed
+    to it. A server refuses that while a master of its own leads.
 
     Lost are: the names of tables, changes that no server had made, and the modes of servers. A dropped table that
     could still be recalled comes back.

@@ -17,7 +17,7 @@ from stelae.client.catalog import CatalogClient
 from stelae.client.connection import Connection
 from stelae.client.counted import counted
 from stelae.recover.catalog_plan import CatalogPlan, FoundTable, plan_catalog
-from stelae.recover.catalog_rebuild import CatalogSurvey, begin_epoch, survey_catalog
+from stelae.recover.catalog_rebuild import CatalogSurvey, begin_epoch, hand_over, survey_catalog
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.recovery_epoch import TAG_MAX
@@ -74,9 +74,9 @@ def run_recover_catalog(
     if as_json:
         print_json(_plain(survey, plan, results))
     else:
-        _print(survey, plan, results)
-        if not apply and any(table.adoption for table in plan.tables):
-            note("nothing was changed; adopt these tables with the option --apply")
+        _print(survey, plan, results, apply)
+        if not apply and (survey.astray or any(table.adoption for table in plan.tables)):
+            note("nothing was changed; hand over these servers, and adopt these tables, with the option --apply")
         if apply and survey.needs_epoch:
             note("next: stelae master add HOST:PORT, for each further master; then: stelae check")
     failed = survey.silent or plan.unreadable or any(table.problems for table in plan.tables)
@@ -95,6 +95,9 @@ async def _adopt(
     if survey.needs_epoch:
         line.show("the master begins a recovery epoch")
         await begin_epoch(connection, survey, secrets.randbelow(TAG_MAX + 1), timeout_s=timeout_s)
+    if survey.astray:
+        line.show(f"handing {counted(len(survey.astray), 'server')} to the new masters")
+        await hand_over(connection, catalog, survey, timeout_s=timeout_s)
     results: dict[str, str] = {}
     adopted = [table.adoption for table in plan.tables if table.adoption is not None]
     for adoption in adopted:
@@ -111,6 +114,7 @@ async def _adopt(
 def _plain(survey: CatalogSurvey, plan: CatalogPlan, results: dict[str, str]) -> dict[str, Any]:
     return {
         "begins_epoch": survey.needs_epoch,
+        "servers_of_the_lost_catalog": list(survey.astray),
         "silent_servers": [{"address": address, "reason": why} for address, why in sorted(survey.silent.items())],
         "unreadable_tablets": [{"tablet_id": tablet, "reason": why} for tablet, why in plan.unreadable],
         "tables": [
@@ -130,9 +134,11 @@ def _plain(survey: CatalogSurvey, plan: CatalogPlan, results: dict[str, str]) ->
     }
 
 
-def _print(survey: CatalogSurvey, plan: CatalogPlan, results: dict[str, str]) -> None:
+def _print(survey: CatalogSurvey, plan: CatalogPlan, results: dict[str, str], apply: bool) -> None:
     for table in plan.tables:
         print("\n".join(_table_lines(table, results.get(table.table_id))), end="\n\n")
+    for address in survey.astray:
+        print(f"server {address}: {'handed to' if apply else 'does not follow'} the masters of this catalog")
     for tablet, why in plan.unreadable:
         print(f"tablet {tablet}: no replica can be read: {why}")
     for address, why in sorted(survey.silent.items()):

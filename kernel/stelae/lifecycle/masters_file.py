@@ -1,4 +1,4 @@
-"""The file in which a tablet server keeps the newest config of the masters that it knows.
+"""The file in which a tablet server keeps the newest config of the masters that it knows, and of which cluster it is.
 
 A server that starts finds the masters by it, also when no master that its ``node.toml`` lists is left (ADR 80). The
 file is replaced atomically. Without it, or if it cannot be read, the list in ``node.toml`` is used: the masters then
@@ -18,11 +18,19 @@ from stelae.spi.services import Files
 
 log = logging.getLogger(__name__)
 
-MASTERS_FILE = FileKind("masters", b"STma", 1, msgspec.msgpack.Decoder(TabletConfig))
+
+class StoredMasters(msgspec.Struct, frozen=True):
+    """The masters of the cluster of a server."""
+
+    founded_us: int  #: When the cluster was put on record. Two clusters with one id differ in it.
+    config: TabletConfig
 
 
-def load_masters(files: Files, layout: DirectoryLayout) -> TabletConfig | None:
-    """Return the stored config of the masters; ``None`` if there is none, or it cannot be read. May block."""
+MASTERS_FILE = FileKind("masters", b"STma", 1, msgspec.msgpack.Decoder(StoredMasters))
+
+
+def load_masters(files: Files, layout: DirectoryLayout) -> StoredMasters | None:
+    """Return the stored masters; ``None`` if there are none, or they cannot be read. May block."""
     if not files.exists(layout.masters):
         return None
     try:
@@ -32,6 +40,6 @@ def load_masters(files: Files, layout: DirectoryLayout) -> TabletConfig | None:
         return None
 
 
-def save_masters(files: Files, layout: DirectoryLayout, config: TabletConfig) -> None:
-    """Store the config of the masters. Durable on return. May block. Raises ``StorageError``."""
-    save(files, MASTERS_FILE, layout.masters, config)
+def save_masters(files: Files, layout: DirectoryLayout, masters: StoredMasters) -> None:
+    """Store the masters. Durable on return. May block. Raises ``StorageError``."""
+    save(files, MASTERS_FILE, layout.masters, masters)

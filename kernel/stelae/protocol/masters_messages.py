@@ -4,6 +4,8 @@ The committed config of the system tablet is the list of masters (ADR 80). The c
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 
 from stelae.spi.ids import NodeId, OpId
@@ -25,6 +27,9 @@ class MastersView(msgspec.Struct, frozen=True, kw_only=True):
     config: TabletConfig | None
     leader: NodeId | None  #: The leading master, as far as it knows.
     removed: bool = False  #: The node is a master that was removed: the config does not list it.
+    #: When the cluster of ``config`` was put on record. 0: it was not yet, or the node cannot say. Op ids of two
+    #: clusters do not compare, also if both have one id.
+    founded_us: int = 0
 
     @property
     def members(self) -> tuple[tuple[NodeId, str], ...]:
@@ -40,3 +45,11 @@ class ChangeMastersRequest(msgspec.Struct, frozen=True, array_like=True):
     change: MemberChange
     #: The op id of the committed config that the change is meant for. ``None``: any.
     committed_config_id: OpId | None = None
+
+
+def founded_at(founded_us: int) -> str:
+    """Return in words when a cluster was put on record."""
+    try:
+        return f"{datetime.fromtimestamp(founded_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+    except (ValueError, OverflowError, OSError):  # No clock says so, and a request may.
+        return f"{founded_us} us"

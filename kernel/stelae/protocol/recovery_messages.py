@@ -16,6 +16,7 @@ SURVEY = "recovery.survey"
 STAND_DOWN = "recovery.stand_down"
 RECOVER = "recovery.recover"
 CATALOG_FACTS = "recovery.catalog_facts"
+FOLLOW_MASTERS = "recovery.follow_masters"
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -103,3 +104,14 @@ class CatalogFactsReply(msgspec.Struct, frozen=True, array_like=True):
 
     tablets: tuple[TabletFacts, ...]
     more: bool  #: There are tablets after the last one.
+
+
+class FollowMastersRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Hand a tablet server, whose masters are all lost, to those of a new catalog. Repeatable.
+
+    The answer is empty, and comes once the server follows them also after a restart. The request is refused while its
+    masters lead, or if it belongs to another cluster than ``instead_of_us``."""
+
+    founded_us: int  #: When the new catalog was put on record.
+    config: TabletConfig  #: The masters of the new catalog.
+    instead_of_us: int  #: When the lost one was put on record.

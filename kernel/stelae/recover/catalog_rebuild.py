@@ -1,12 +1,14 @@
 """Rebuilds a catalog whose masters are all lost, from what the tablet servers have on record.
 
-1. A new master has begun an empty catalog, alone. The servers know a newer config of the masters than that catalog has,
+1. A new master has begun an empty catalog, alone. The servers know a config of the masters of an earlier founding,
    so the master refuses their heartbeats: it might be an accident. By its recovery it begins an epoch that is above all
    that the lost masters have left (``stelae.spi.recovery_epoch``).
-2. The servers are asked what their replicas have on record, and each table is adopted as one change of the catalog.
-3. The servers report their replicas, as to any new leader, and the masters heal what lacks replicas.
+2. The servers belong to the founding of the lost catalog, and ignore masters of any other one. So each of them is
+   handed to the new masters. It refuses that while a master of its own leads.
+3. The servers are asked what their replicas have on record, and each table is adopted as one change of the catalog.
+4. The servers report their replicas, as to any new leader, and the masters heal what lacks replicas.
 
-Nothing on a tablet server is changed. Every step can be repeated: what the catalog has is left alone."""
+No replica on a tablet server is changed. Every step can be repeated: what the catalog has is left alone."""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.protocol.recovery_messages import (
     CATALOG_FACTS,
+    FOLLOW_MASTERS,
     RECOVER,
     CatalogFactsReply,
     CatalogFactsRequest,
+    FollowMastersRequest,
     RecoverRequest,
     TabletFacts,
 )
@@ -39,7 +43,6 @@ from stelae.spi.errors import (
     Unavailable,
 )
 from stelae.spi.ids import NodeId, TabletId
-from stelae.spi.members import TabletConfig
 from stelae.spi.recovery_epoch import first_term, recovery_epoch
 
 
@@ -52,7 +55,7 @@ class CatalogSurvey:
         known: the tablets of the catalog.
         dropped: the tables that the catalog has, and that can be recalled. Their replicas are not in ``replicas``.
         masters: the newest config of the masters that the masters know.
-        remembered: the configs of the masters that servers know.
+        remembered: the masters as each server knows them, by the address of the server.
     """
 
     def __init__(self, masters: MastersView, known: Collection[TabletId], dropped: Collection[TableId] = ()) -> None:
@@ -61,15 +64,20 @@ class CatalogSurvey:
         self.known = frozenset(known)
         self.dropped = frozenset(dropped)
         self.masters = masters
-        self.remembered: list[TabletConfig] = []
+        self.remembered: dict[str, MastersView] = {}
+
+    @property
+    def astray(self) -> dict[str, MastersView]:
+        """The servers that belong to another founding than this catalog, by address."""
+        here = self.masters.founded_us
+        return {at: view for at, view in sorted(self.remembered.items()) if view.founded_us not in (0, here)}
 
     @property
     def needs_epoch(self) -> bool:
         """Whether a server knows a config of lost masters, which is no older than that of this catalog."""
         here = self.masters.config
         return here is not None and any(
-            known.op_id > here.op_id or (known.op_id == here.op_id and not _same_members(known, here))
-            for known in self.remembered
+            view.config is not None and view.config.op_id >= here.op_id for view in self.astray.values()
         )
 
 
@@ -128,8 +136,7 @@ async def _ask_all(connection: Connection, addresses: Iterable[str], survey: Cat
                 survey.silent[address] = str(error)
                 return
         survey.replicas += [one for one in facts if one.table_id not in survey.dropped]
-        if remembered is not None:
-            survey.remembered.append(remembered)
+        survey.remembered[address] = remembered
 
     await asyncio.gather(*map(one, addresses))
 
@@ -152,7 +159,8 @@ async def begin_epoch(connection: Connection, survey: CatalogSurvey, tag: int, *
             "afterwards with `stelae master add`"
         )
     (master,) = config.members
-    epoch = max(recovery_epoch(known.op_id.term) for known in (config, *survey.remembered))
+    known = [view.config for view in survey.astray.values() if view.config is not None]
+    epoch = max(recovery_epoch(one.op_id.term) for one in (config, *known))
     term = first_term(epoch + 1, tag)
     deadline = asyncio.get_running_loop().time() + timeout_s
     while True:
@@ -179,14 +187,35 @@ async def _recover(connection: Connection, node_id: NodeId, address: str, term: 
     await connection.ask(node_id, RECOVER, encode(request), deadline_ms=ASK_MS)
 
 
-def _same_members(one: TabletConfig, other: TabletConfig) -> bool:
-    return {member.node_id for member in one.members} == {member.node_id for member in other.members}
+async def hand_over(connection: Connection, catalog: CatalogClient, survey: CatalogSurvey, *, timeout_s: float) -> None:
+    """Hand the servers of a lost catalog to the masters of this one, one after the other. Repeatable.
+
+    Raises:
+        RecoveryRefused: a server belongs to neither catalog by now.
+        Unavailable: no master answered, or the masters of a server lead, or it did not answer in time.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    view = await catalog.masters_view(timeout_s=timeout_s)
+    if view.config is None or not view.founded_us:
+        raise Unavailable("the masters of the new catalog could not say when it was founded; run the command again")
+    for address, known in survey.astray.items():
+        request = encode(FollowMastersRequest(view.founded_us, view.config, known.founded_us))
+        while True:
+            try:
+                node_id = await connection.reach(address, deadline_ms=ASK_MS)
+                await connection.ask(node_id, FOLLOW_MASTERS, request, deadline_ms=ASK_MS)
+            except RetryableError as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise Unavailable(f"server {address} was not handed to the new masters: {error}") from error
+                await asyncio.sleep(PAUSE_S)
+            else:
+                break
 
 
-async def _ask_server(connection: Connection, address: str) -> tuple[list[TabletFacts], TabletConfig | None]:
+async def _ask_server(connection: Connection, address: str) -> tuple[list[TabletFacts], MastersView]:
     node_id = await connection.reach(address, deadline_ms=ASK_MS)
     answer = await connection.ask(node_id, MASTERS, encode(MastersRequest()), deadline_ms=ASK_MS)
-    config = decode(answer.body[0], MastersView).config
+    remembered = decode(answer.body[0], MastersView)
     found: list[TabletFacts] = []
     more = True
     while more:
@@ -195,4 +224,4 @@ async def _ask_server(connection: Connection, address: str) -> tuple[list[Tablet
         page = decode(answer.body[0], CatalogFactsReply)
         found += page.tablets
         more = page.more and bool(page.tablets)
-    return found, config
+    return found, remembered

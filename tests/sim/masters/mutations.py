@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stelae.lifecycle.masters_file import StoredMasters
 from stelae.protocol.actions import DeleteReplica, Evicted, Terminal
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.fences import FenceVerdict, Judgement
@@ -191,10 +192,11 @@ def keep_the_catalog(original: Any, self: Any) -> None:
     pass
 
 
-def learn_any_masters(original: Any, self: Any, config: Any) -> bool:
-    if config.members:
-        self.config, self.lost = config, True
-    return bool(config.members)
+def learn_any_masters(original: Any, self: Any, config: Any, founded_us: int) -> bool:
+    learned = bool(config.members and founded_us and not self.are_others(founded_us))
+    if learned:
+        self.follow(StoredMasters(founded_us, config))
+    return learned
 
 
 def never_lost(original: Any, self: Any, now_us: int) -> bool:

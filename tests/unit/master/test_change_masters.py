@@ -46,9 +46,7 @@ class Leader:
             call=self._call,
         )
         node: Any = SimpleNamespace(turns=self.turns, messenger=messenger)
-        catalog = SimpleNamespace(
-            cluster=SimpleNamespace(created_us=cluster_created_us) if cluster_created_us else None
-        )
+        catalog = SimpleNamespace(founded_us=cluster_created_us)
         self.obstacle = ""
         core: Any = SimpleNamespace(catalog=catalog, obstacle_to_removal=lambda now_us: self.obstacle)
         MasterChanges(node, lambda: self.replica, lambda: core).serve()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.masters_messages import founded_at
 from stelae.server.master.core.events import HeartbeatReceived, MasterLeaderChanged, MastersChanged, Refuse, Reply
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import IncarnationId, OpId
@@ -16,10 +17,17 @@ CONFIG = TabletConfig(
 )
 
 
-def heartbeat(company: Company, masters: OpId | None, sequence: int = 1) -> HeartbeatReply | Refuse:
+def heartbeat(
+    company: Company, masters: OpId | None, sequence: int = 1, founded_us: int = 0
+) -> HeartbeatReply | Refuse:
     """The answer to the heartbeat of a server that knows a config of the masters."""
     said = Heartbeat(
-        node_id=SERVERS[0], incarnation=IncarnationId("1" * 16), sequence=sequence, address="s:1", masters=masters
+        node_id=SERVERS[0],
+        incarnation=IncarnationId("1" * 16),
+        sequence=sequence,
+        address="s:1",
+        masters=masters,
+        founded_us=founded_us,
     )
     effects = company.step(HeartbeatReceived(token=900 + sequence, heartbeat=said))
     (answer,) = [effect for effect in effects if isinstance(effect, Reply | Refuse) and effect.token == 900 + sequence]
@@ -77,12 +85,45 @@ def test_before_the_cluster_is_on_record_lists_count_and_nothing_is_told() -> No
 
 
 def test_a_leader_whose_log_lacks_the_config_of_a_server_refuses_it_and_does_not_count_it_as_live() -> None:
-    """It is deposed and does not know it yet, or its directory was formatted anew (ADR 80)."""
+    """It is deposed and does not know it yet."""
     company = leading()
     answer = heartbeat(company, OpId(2, 8))
     assert isinstance(answer, Refuse) and answer.code == Unavailable.code and answer.retryable
     assert "lacks config 2.8 of the masters" in answer.detail and "stelae master list" in answer.detail
     assert company.core.servers.get(SERVERS[0]) is None
+
+
+def test_a_server_of_another_cluster_is_refused_whatever_config_it_knows_and_is_not_live() -> None:
+    """Its file listed a master of this cluster by mistake, whose id is the same. It took the newer config for good."""
+    company = leading()
+    ours = company.core.catalog.founded_us
+    for sequence, masters in ((1, OpId(2, 6)), (2, OpId(2, 7)), (3, OpId(2, 8)), (4, None)):
+        answer = heartbeat(company, masters, sequence, ours - 1)
+        assert isinstance(answer, Refuse) and answer.code == Unavailable.code and answer.retryable
+    assert f"that of this master was founded at {founded_at(ours)}" in answer.detail
+    assert f"that of the server was founded at {founded_at(ours - 1)}" in answer.detail
+    assert "correct [masters]" in answer.detail and "stelae recover catalog" in answer.detail
+    company.follow(2)
+    assert isinstance(heartbeat(company, OpId(2, 6), 5, ours - 1), Refuse), "its own log says so, too"
+    assert company.core.servers.get(SERVERS[0]) is None
+    answer = heartbeat(company, OpId(2, 6), 6, ours)
+    assert isinstance(answer, HeartbeatReply) and (answer.masters, answer.founded_us) == (CONFIG, ours)
+
+
+def test_a_leader_that_is_about_to_found_a_cluster_refuses_the_servers_of_a_lost_one() -> None:
+    company = Company()
+    company.masters_object = "not all agree"
+    company.step(MastersChanged(CONFIG, CONFIG.op_id))
+    assert heartbeat(company, OpId(2, 6), 1, 7) == HeartbeatReply(term=0, leader=None), "perhaps it lags, that is all"
+    company.lead(1)
+    answer = heartbeat(company, OpId(2, 6), 2, 7)
+    assert isinstance(answer, Refuse) and "that of this master is about to be founded" in answer.detail
+    assert company.core.servers.get(SERVERS[0]) is None
+
+
+def test_a_founding_that_no_clock_says_is_refused_in_words() -> None:
+    answer = heartbeat(leading(), None, 1, 1 << 62)
+    assert isinstance(answer, Refuse) and f"founded at {1 << 62} us" in answer.detail
 
 
 def test_a_new_leader_that_has_a_config_in_its_log_and_does_not_know_it_committed_refuses_nobody() -> None:

@@ -100,7 +100,7 @@ class HeartbeatSender:
     def _masters_changed(self) -> None:
         """Send heartbeats to the present masters, at once to a new one."""
         if self._reporter is not None:
-            self._reporter.masters_changed(self._list.addresses, self._list.config_id)
+            self._reporter.masters_changed(self._list.addresses, self._list.told)
             self._due_us = 0
 
     def _wait(self, reporter: Reporter) -> None:
@@ -140,7 +140,8 @@ class HeartbeatSender:
             call = self._call(master, heartbeat, CALL_MS)
         if call is not None:
             self._count(heartbeat)
-            call.add_done_callback(partial(self._answered, reporter, master, full))
+            where = self._list.addresses.get(master, master)  # A link may be closed before the answer comes.
+            call.add_done_callback(partial(self._answered, reporter, master, where, full))
 
     def _call(self, master: NodeId, heartbeat: Heartbeat, deadline_ms: int) -> asyncio.Future[Any] | None:
         """Send a heartbeat, or return ``None`` if it does not fit one message. The reason is logged once."""
@@ -158,13 +159,15 @@ class HeartbeatSender:
         if heartbeat.report is not None:
             self._node.metrics.count("reports_sent_full" if heartbeat.report.full else "reports_sent_incremental")
 
-    def _answered(self, reporter: Reporter, master: NodeId, full: bool, answer: asyncio.Future[Any]) -> None:
+    def _answered(
+        self, reporter: Reporter, master: NodeId, where: str, full: bool, answer: asyncio.Future[Any]
+    ) -> None:
         if full:
             self._full_due_us.pop(master, None)
         if answer.cancelled() or (failure := answer.exception()) is not None:
             self._node.metrics.count("heartbeats_failed")
             if not answer.cancelled():
-                self._log_failure(master, failure)
+                self._log_failure(master, where, failure)
             return
         self._failures.pop(master, None)
         try:
@@ -177,11 +180,10 @@ class HeartbeatSender:
         if reporter.replied(master, reply) and master not in self._full_due_us:
             self._due_us = 0
 
-    def _log_failure(self, master: NodeId, failure: BaseException | None) -> None:
+    def _log_failure(self, master: NodeId, where: str, failure: BaseException | None) -> None:
         """Log why a heartbeat failed. The same reason is logged once until a heartbeat succeeds."""
         reason = _NUMBERS.sub("#", str(failure))  # A number may differ each time, as the milliseconds of a clock error.
         if self._failures.get(master) != reason:
             self._failures[master] = reason
-            where = self._list.addresses.get(master, master)
             step = WRONG_CLUSTER_STEP if _OTHER_CLUSTER.search(str(failure)) else ""
             log.warning("heartbeat failed master=%s: %s%s", where, failure, step)

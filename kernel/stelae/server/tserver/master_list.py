@@ -2,7 +2,10 @@
 
 No change needs an edit of ``node.toml`` or a restart (ADR 80). The rules are in ``known_masters``. A server that is
 lost asks the nodes to which it has links, one after the other: the other members of its tablets, and the masters that
-it knows. A master that was removed answers a heartbeat by its log, and this question with all that it knows."""
+it knows. A master that was removed answers a heartbeat by its log, and this question with all that it knows.
+
+If all masters are lost, an operator who has rebuilt the catalog hands the server to the new ones. A server that is not
+lost refuses that."""
 
 from __future__ import annotations
 
@@ -12,14 +15,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stelae.host.node import Node
-from stelae.lifecycle.masters_file import load_masters, save_masters
+from stelae.lifecycle.masters_file import StoredMasters, load_masters, save_masters
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HeartbeatReply
-from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView, founded_at
+from stelae.protocol.recovery_messages import FOLLOW_MASTERS, FollowMastersRequest
 from stelae.server.frames import only_frame
 from stelae.server.masters_answer import masters_in
 from stelae.server.tserver.known_masters import KnownMasters
-from stelae.spi.ids import NodeId, OpId
+from stelae.spi.errors import RecoveryNotYet, RecoveryRefused, Unavailable
+from stelae.spi.ids import NodeId
 from stelae.spi.members import TabletConfig
 from stelae.wire.requests import Request
 
@@ -45,19 +50,22 @@ class MasterList:
         self._linked: dict[NodeId, str] = {}
         self._leader: NodeId | None = None
         self._warned = ""
-        self._stored: OpId | None = None
-        self._tried: OpId | None = None
+        self._others = 0  #: The founding of the other cluster that the log has told of.
+        self._stored: StoredMasters | None = None
+        self._tried: StoredMasters | None = None
         self._storing = False
         self._failure = ""  #: Why the config was not stored, as last logged.
+        self._handing: list[Request] = []  #: Requests to follow other masters, which wait for the disk.
         self._ask_due_us = 0
         self._asked = 0  #: How many nodes were asked so far.
 
     def start(self) -> None:
         """Read the stored config, open links to the masters, and serve requests for the list. Blocks shortly."""
         node = self._node
-        self._known = KnownMasters(node.config.masters, load_masters(node.files, node.layout))
-        self._stored = self._tried = self._known.config_id
+        self._stored = self._tried = load_masters(node.files, node.layout)
+        self._known = KnownMasters(node.config.masters, self._stored)
         node.messenger.serve(MASTERS, self._serve)
+        node.messenger.serve(FOLLOW_MASTERS, self._hand_over)
         self._warn_of_difference()
         self._link()
 
@@ -67,8 +75,8 @@ class MasterList:
         return self._linked
 
     @property
-    def config_id(self) -> OpId | None:
-        """The op id of the newest config that is stored, or could not be; ``None``: only the list in ``node.toml``.
+    def told(self) -> StoredMasters | None:
+        """The newest config that is stored, or could not be; ``None``: only the list in ``node.toml``.
 
         Heartbeats carry it. Masters remove a master once the servers know the others, also after a restart. A disk that
         fails does not delay that."""
@@ -77,7 +85,7 @@ class MasterList:
     def answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn from the answer to a heartbeat."""
         self._leader = reply.leader or self._leader
-        learned = self._learn(reply.masters)
+        learned = self._learn(reply.masters, reply.founded_us)
         if self._known.answered(master, reply.leader, self._node.turns.now_us()) or learned:
             self._link()
         self._store()
@@ -107,13 +115,17 @@ class MasterList:
     def _heard(self, call: asyncio.Future[Any]) -> None:
         """Learn from the answer of another node."""
         view = masters_in(call)
-        if view is not None and self._learn(view.config):
+        if view is not None and self._learn(view.config, view.founded_us):
             self._leader = view.leader or self._leader
             self._link()
             self._store()
 
-    def _learn(self, config: TabletConfig | None) -> bool:
-        if config is None or not self._known.learn(config):
+    def _learn(self, config: TabletConfig | None, founded_us: int) -> bool:
+        if config is None:
+            return False
+        if self._known.are_others(founded_us):
+            self._warn_of_others(config, founded_us)
+        if not self._known.learn(config, founded_us):
             return False
         log.info("masters changed config=%s masters=%s", config.op_id, ",".join(_named(config)))
         self._warn_of_difference()
@@ -132,8 +144,8 @@ class MasterList:
 
     def _store(self) -> None:
         """Store the known config, one after the other. One that cannot be stored is tried again with each answer."""
-        node, config = self._node, self._known.config
-        if config is None or config.op_id == self._stored or self._storing:
+        node, masters = self._node, self._known.followed
+        if masters is None or masters == self._stored or self._storing:
             return
 
         def stored(result: object) -> None:
@@ -143,15 +155,53 @@ class MasterList:
                     log.warning("the list of masters is not stored, which only matters for a restart: %s", result)
                 self._failure = str(result)
             else:
-                self._stored, self._failure = config.op_id, ""
-            if self._tried != config.op_id:
-                self._tried = config.op_id
+                self._stored, self._failure = masters, ""
+            if self._tried != masters:
+                self._tried = masters
                 self._changed()
-            if self._stored == config.op_id:
+            self._answer_handing(result)
+            if self._stored == masters:
                 self._store()
 
         self._storing = True
-        node.metadata_pool.run("masters", lambda: save_masters(node.files, node.layout, config), stored)
+        node.metadata_pool.run("masters", lambda: save_masters(node.files, node.layout, masters), stored)
+
+    # -- masters of another founding -----------------------------------------------------------------
+
+    def _hand_over(self, request: Request) -> None:
+        """Follow the masters of a catalog that takes the place of a lost one. Answer once they are stored."""
+        asked, known = decode(only_frame(request), FollowMastersRequest), self._known
+        if (
+            known.followed is None
+            or not asked.config.members
+            or known.founded_us not in (asked.instead_of_us, asked.founded_us)
+        ):
+            raise RecoveryRefused("this server does not belong to the lost catalog; run the command again")
+        if known.are_others(asked.founded_us):
+            if not known.lost:
+                masters = ", ".join(_named(known.followed.config))
+                raise RecoveryNotYet(
+                    f"the masters of this server lead, so they are not lost: {masters}; stop them first"
+                )
+            log.warning("handed to masters of another catalog: %s", ", ".join(_named(asked.config)))
+            known.follow(StoredMasters(asked.founded_us, asked.config))
+            self._leader = None
+            self._warn_of_difference()
+            self._link()
+        self._handing.append(request)
+        self._store()
+        self._answer_handing(None)
+
+    def _answer_handing(self, result: object) -> None:
+        """Answer the waiting requests if the masters that are followed are stored, or could not be."""
+        if self._stored != self._known.followed and not isinstance(result, Exception):
+            return
+        waiting, self._handing = self._handing, []
+        for request in waiting:
+            if isinstance(result, Exception):
+                request.refuse(Unavailable(f"the list of masters is not stored: {result}"))
+            else:
+                request.reply()
 
     def _warn_of_difference(self) -> None:
         found = self._known.difference_to_file()
@@ -159,9 +209,25 @@ class MasterList:
             log.warning("%s", found)
         self._warned = found
 
+    def _warn_of_others(self, config: TabletConfig, founded_us: int) -> None:
+        """Say once that a node has named masters of another cluster, and what to do."""
+        if founded_us == self._others:
+            return
+        self._others = founded_us
+        log.warning(
+            "ignored masters of another cluster with the same [cluster] id, founded at %s: %s; this server belongs to "
+            "that which was founded at %s; correct [masters] in the node.toml of this server",
+            founded_at(founded_us),
+            ", ".join(_named(config)),
+            founded_at(self._known.founded_us),
+        )
+
     def _serve(self, request: Request) -> None:
         decode(only_frame(request), MastersRequest)
-        view = MastersView(node_id=self._node.node_id, config=self._known.config, leader=self._leader)
+        known = self._known
+        view = MastersView(
+            node_id=self._node.node_id, config=known.config, leader=self._leader, founded_us=known.founded_us
+        )
         request.reply([encode(view)])
 
 

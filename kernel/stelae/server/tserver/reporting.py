@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from stelae.lifecycle.masters_file import StoredMasters
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
-from stelae.spi.ids import IncarnationId, NodeId, OpId, TabletId
+from stelae.spi.ids import IncarnationId, NodeId, TabletId
 
 CHANGES_MAX = 4096
 """The most replicas of one incremental report. The replicas that changed first are in it. The next heartbeat has the
@@ -49,7 +50,7 @@ class Reporter:
         self._node_id = node_id
         self._incarnation = incarnation
         self._masters = {master: _Master() for master in masters}
-        self._masters_config: OpId | None = None
+        self._known: StoredMasters | None = None
         self._sequence = 0  #: Of the last heartbeats: those of one round have the same.
         self._version = 0
         self._replicas: dict[TabletId, ReplicaStatus] = {}
@@ -70,12 +71,12 @@ class Reporter:
         self._changed.pop(status.tablet_id, None)
         self._changed[status.tablet_id] = self._version
 
-    def masters_changed(self, masters: Iterable[NodeId], config_id: OpId | None = None) -> None:
+    def masters_changed(self, masters: Iterable[NodeId], known: StoredMasters | None = None) -> None:
         """Replace the list of masters. The state of masters that stay in the list is kept.
 
         The sequence goes on for one that returns: if it has kept running, it remembers the last one that it got.
-        ``config_id`` is the op id of the config that lists them, or ``None`` without one. Heartbeats have it."""
-        self._masters_config = config_id
+        ``known`` is the config that lists them, or ``None`` without one. Heartbeats name it."""
+        self._known = known
         self._masters = {master: self._masters.get(master) or _Master() for master in masters}
 
     def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
@@ -107,7 +108,8 @@ class Reporter:
             free_bytes=facts.free_bytes,
             load_ops_per_s=facts.load_ops_per_s,
             report=self._report(master) if master.term else None,
-            masters=self._masters_config,
+            masters=None if self._known is None else self._known.config.op_id,
+            founded_us=0 if self._known is None else self._known.founded_us,
         )
 
     def _report(self, master: _Master) -> ServerReport | None:

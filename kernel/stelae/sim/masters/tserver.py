@@ -200,9 +200,9 @@ class SimServer:
     def _new_reporter(self) -> Reporter:
         """Return the reporter of a new run. The config of the masters that the last run knew is stored."""
         incarnation = IncarnationId(f"{(self.position + 1) * 1000 + self._epoch:016x}")
-        self._known, self._leader = KnownMasters(self._listed, self._known.config), None
+        self._known, self._leader = KnownMasters(self._listed, self._known.followed), None
         reporter = Reporter(self.node_id, incarnation, ())
-        reporter.masters_changed(self._known.addresses, self._known.config_id)
+        reporter.masters_changed(self._known.addresses, self._known.followed)
         return reporter
 
     def _beat(self, epoch: int) -> None:
@@ -222,20 +222,21 @@ class SimServer:
 
     def masters_view(self) -> MastersView:
         """Return the masters as this server knows them, for clients (``MasterList``)."""
-        return MastersView(node_id=self.node_id, config=self._known.config, leader=self._leader)
+        known = self._known
+        return MastersView(node_id=self.node_id, config=known.config, leader=self._leader, founded_us=known.founded_us)
 
     def _answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn the masters from the answer of one, as ``MasterList`` does."""
         self._leader = reply.leader or self._leader
-        learned = self._learn(reply.masters)
+        learned = self._learn(reply.masters, reply.founded_us)
         if self._known.answered(master, reply.leader, self._world.scheduler.now_us) or learned:
-            self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+            self._reporter.masters_changed(self._known.addresses, self._known.followed)
 
     def _look_for_masters(self) -> None:
         """Turn to the masters of the file, and ask other nodes, if no master of the config names the leader."""
         if self._known.waited(self._world.scheduler.now_us):
             self._world.coverage.hit("masters.lost_by_server")
-            self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+            self._reporter.masters_changed(self._known.addresses, self._known.followed)
         if self._asking is not None and self._known.asks:
             self._ask_for_masters(self._asking)
 
@@ -249,9 +250,12 @@ class SimServer:
         endpoint = self._servers[asked].endpoint if master is None else master.endpoint
 
         def heard(answer: CallAnswer) -> None:
-            if epoch == self._epoch and isinstance(answer, bytes) and self._learn(decode(answer, MastersView).config):
+            if epoch != self._epoch or not isinstance(answer, bytes):
+                return
+            view = decode(answer, MastersView)
+            if self._learn(view.config, view.founded_us):
                 self._world.coverage.hit(f"masters.found_through_{'server' if master is None else 'master'}")
-                self._reporter.masters_changed(self._known.addresses, self._known.config_id)
+                self._reporter.masters_changed(self._known.addresses, self._known.followed)
 
         def answered(answer: CallAnswer) -> None:
             network.send(endpoint.name, self.endpoint, MASTERS, lambda: heard(answer))
@@ -264,9 +268,9 @@ class SimServer:
 
         network.send(self.endpoint.name, endpoint, MASTERS, ask)
 
-    def _learn(self, config: TabletConfig | None) -> bool:
+    def _learn(self, config: TabletConfig | None, founded_us: int) -> bool:
         before = self._known.config
-        learned = config is not None and self._known.learn(config)
+        learned = config is not None and self._known.learn(config, founded_us)
         if config is not None and self._known.config is not None:
             self._world.on_told(self.endpoint.name, config, before, self._known.config)
         return learned

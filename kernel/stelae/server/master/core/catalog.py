@@ -61,6 +61,11 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.structs.replace(self, applied=op_id)
         return _Next(self).apply(batch, op_id)
 
+    @property
+    def founded_us(self) -> int:
+        """When the cluster was put on record; 0 if it was not. Two clusters with one id differ in it."""
+        return 0 if self.cluster is None else self.cluster.created_us
+
     def table_named(self, name: str) -> TableRecord | None:
         """Return the table that clients see under a name."""
         table_id = self.names.get(name)

@@ -36,6 +36,7 @@ from typing import assert_never
 
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
+from stelae.protocol.masters_messages import founded_at
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.accepted_proposals import RefusedProposal, repair
 from stelae.server.master.core.catalog import Catalog
@@ -78,11 +79,18 @@ from stelae.spi.members import TabletConfig
 _PLANNING_REST = 9
 """The pause after a plan, as a multiple of the time that the plan took."""
 
-OTHER_BOOTSTRAP = (
+LAGS = (
     "this master leads, and its log lacks config {} of the masters, which the server knows: another master leads the "
-    "cluster by now, or this master's directory was formatted anew; see the masters with: stelae master list"
+    "cluster by now; see the masters with: stelae master list"
 )
 """Why a leader refuses the heartbeat of a server. So it places nothing there, and the server reports nothing to it."""
+
+OTHER_CLUSTER = (
+    "two clusters have one [cluster] id: that of this master {}, and that of the server was founded at {}. If the "
+    "server is there by mistake, correct [masters] in its node.toml. If this master was formatted anew, stop it. If "
+    "all other masters are lost for good, see: stelae recover catalog --help"
+)
+"""Why a master refuses the heartbeat of a server that belongs to another founding. It has the same effect."""
 
 
 class MasterCore:
@@ -303,13 +311,13 @@ class MasterCore:
     def _take_heartbeat(self, event: HeartbeatReceived) -> None:
         """Note that the server lives. The leader also takes the report."""
         heartbeat = event.heartbeat
-        if self._lacks_config_of(heartbeat):
+        if self._is_of_another_cluster(heartbeat) or self._lacks_config_of(heartbeat):
             self._answer_stranger(event)
             return
         in_order = self.servers.heard(heartbeat, self._time.now_us)
-        leadership = self._serving
+        leadership, newer = self._serving, self._newer_masters(heartbeat)
         if leadership is None:
-            reply = HeartbeatReply(term=0, leader=self._leader, masters=self._newer_masters(heartbeat))
+            reply = HeartbeatReply(term=0, leader=self._leader, masters=newer, founded_us=self.catalog.founded_us)
         else:
             taken = self.servers.take(heartbeat.node_id, heartbeat.report if in_order else None)
             leadership.touch(taken.changed)
@@ -318,20 +326,25 @@ class MasterCore:
                 leader=self._node_id,
                 wants_full=taken.wants_full,
                 acknowledged=taken.acknowledged,
-                masters=self._newer_masters(heartbeat),
+                masters=newer,
+                founded_us=self.catalog.founded_us,
             )
         self._effects.append(Reply(token=event.token, body=reply))
 
     def _answer_stranger(self, event: HeartbeatReceived) -> None:
-        """Answer a server that knows a newer config of the masters, and do not count it as live.
+        """Answer a server of another cluster, or one that knows a newer config of the masters, and do not count it.
 
-        The server may belong to a cluster of the same id that was bootstrapped separately. Without the refusal, a new
-        catalog would place replicas on the servers of a lost one. A master that does not lead may lag, and refuses
-        nothing."""
-        if self._begun is None:
+        Otherwise a new catalog that is only about to lead would place replicas on the servers of a lost one. A master
+        that does not lead perhaps lags: it refuses only what the cluster on record in its own log excludes."""
+        heartbeat, mine = event.heartbeat, self.catalog.founded_us
+        is_other = self._is_of_another_cluster(heartbeat)
+        if self._begun is None and not (is_other and mine):
             self._effects.append(Reply(token=event.token, body=HeartbeatReply(term=0, leader=self._leader)))
             return
-        error = Unavailable(OTHER_BOOTSTRAP.format(event.heartbeat.masters))
+        here = f"was founded at {founded_at(mine)}" if mine else "is about to be founded"
+        theirs = founded_at(heartbeat.founded_us)
+        text = OTHER_CLUSTER.format(here, theirs) if is_other else LAGS.format(heartbeat.masters)
+        error = Unavailable(text)
         self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
 
     def _newer_masters(self, heartbeat: Heartbeat) -> TabletConfig | None:
@@ -340,6 +353,10 @@ class MasterCore:
         if masters is None or self.catalog.cluster is None or (known is not None and known >= masters.config.op_id):
             return None
         return masters.config
+
+    def _is_of_another_cluster(self, heartbeat: Heartbeat) -> bool:
+        """Whether a server belongs to a cluster that is not the one on record here."""
+        return heartbeat.founded_us not in (0, self.catalog.founded_us)
 
     def _lacks_config_of(self, heartbeat: Heartbeat) -> bool:
         """Whether a server knows a committed config of the masters that is newer than all in this log."""

@@ -136,7 +136,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True, 
     """The cluster. It is written once."""
 
     cluster_id: ClusterId
-    created_us: int
+    created_us: int  #: Wall time. It tells the cluster from others that have the same id by mistake.
 
     @property
     def key(self) -> Key:

@@ -122,7 +122,7 @@ class Master:
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
         self._proposals = self._new_proposals()
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
-        self._watch = MastersWatch(node, tablet.members, self._look)
+        self._watch = MastersWatch(node, tablet.members, self._catalog, self._look)
         self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
         self._masters: MastersChanged | None = None  #: The configs that the core knows.
 

@@ -3,7 +3,10 @@
 A master knows the masters from the committed config of its own log. That may be old: a master that was removed gets no
 more entries, and one that joins has no log yet. So a master that hears no leader asks the other masters it knows for
 their view. The newest config wins. A removed master goes on to answer, so an address that somebody has kept still
-leads to the present masters."""
+leads to the present masters.
+
+A list may name masters of another cluster by mistake. Their configs do not compare with those of this one, also if both
+have one id: the founding on record in the catalog tells them apart."""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.frames import only_frame
+from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.server.masters_answer import masters_in
 from stelae.spi.members import Member, TabletConfig
@@ -33,14 +37,23 @@ class MastersWatch:
 
     Args:
         listed: the masters in ``node.toml``: for the first contact.
+        catalog: returns the catalog once it is loaded.
         looked: called at each look, after the questions are sent.
     """
 
-    def __init__(self, node: MasterNode, listed: Sequence[Member], looked: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: MasterNode,
+        listed: Sequence[Member],
+        catalog: Callable[[], Catalog | None],
+        looked: Callable[[], None],
+    ) -> None:
         self._node = node
         self._listed = listed
+        self._catalog = catalog
         self._looked = looked
         self._heard: MastersView | None = None
+        self._founded_us = 0
         self._told_removed = False
         self._timer: Timer | None = None
 
@@ -57,11 +70,38 @@ class MastersWatch:
     @property
     def config(self) -> TabletConfig | None:
         """The newest committed config of the masters that this master knows; ``None`` if it knows none."""
-        replica, heard = self._replica(), None if self._heard is None else self._heard.config
+        return self._newest[0]
+
+    @property
+    def _newest(self) -> tuple[TabletConfig | None, int]:
+        """The newest config, and the founding of its cluster."""
+        own, founded = self._own, self._founding()
+        heard = self._heard
+        if heard is None or not self._is_of_this_cluster(heard):
+            return own, founded
+        if own is None or (heard.config is not None and heard.config.op_id > own.op_id):
+            return heard.config, heard.founded_us
+        return own, founded
+
+    @property
+    def _own(self) -> TabletConfig | None:
+        """The config of the own log; ``None`` without one."""
+        replica = self._replica()
         own = None if replica is None else replica.status.committed_config
-        if own is None or not own.members:
-            return heard
-        return heard if heard is not None and heard.op_id > own.op_id else own
+        return own if own is not None and own.members else None
+
+    def _is_of_this_cluster(self, view: MastersView) -> bool:
+        """Whether a view is of the cluster on record here. A master that waits to join has none, and takes any."""
+        founded, replica = self._founding(), self._replica()
+        if not founded and replica is not None and not replica.failure and self._own and self._catalog() is None:
+            return False  # The catalog is being loaded.
+        return founded in (0, view.founded_us)
+
+    def _founding(self) -> int:
+        """Return when the cluster on record here was founded, also once the replica has failed; 0 if none was yet."""
+        if (catalog := self._catalog()) is not None:
+            self._founded_us = catalog.founded_us
+        return self._founded_us
 
     @property
     def removed(self) -> bool:
@@ -77,9 +117,12 @@ class MastersWatch:
         """Return what this master answers."""
         replica = self._replica()
         leader = None if replica is None else leader_known_to(replica)
-        if leader is None and self._heard is not None:
-            leader = self._heard.leader
-        return MastersView(node_id=self._node.node_id, config=self.config, leader=leader, removed=self.removed)
+        heard = self._heard
+        if leader is None and heard is not None and self._is_of_this_cluster(heard):
+            leader = heard.leader
+        config, founded = self._newest
+        name = self._node.node_id
+        return MastersView(node_id=name, config=config, leader=leader, removed=self.removed, founded_us=founded)
 
     def _replica(self) -> SystemReplica | None:
         return self._node.replicas.get(SYSTEM_TABLET)
@@ -112,11 +155,11 @@ class MastersWatch:
             call.add_done_callback(self._heard_from)
 
     def _heard_from(self, call: PendingCall) -> None:
-        view = masters_in(call)
-        if view is None:
+        view, heard = masters_in(call), self._heard
+        if view is None or view.config is None or not view.config.members or not self._is_of_this_cluster(view):
             return
-        known = None if self._heard is None else self._heard.config
-        if view.config is not None and view.config.members and (known is None or view.config.op_id >= known.op_id):
+        known = None if heard is None or not self._is_of_this_cluster(heard) else heard.config
+        if known is None or view.config.op_id >= known.op_id:
             self._heard = view
 
     def _tell_removal(self) -> None:

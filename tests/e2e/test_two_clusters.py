@@ -1,0 +1,66 @@
+"""Two clusters that have one id by mistake: servers and clients of the one that meet the other stay where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from stelae.spi.ids import NodeId
+from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.test_master_changes import add_master
+from tests.e2e.test_masters import COLUMNS, QUICK
+from tests.e2e.test_masters_apart import connected
+
+
+async def with_newer_config(cluster: Cluster) -> None:
+    """Change the masters of a cluster, so that the op id of its config is above that of the other one."""
+    async with await connected(cluster, cluster.masters[0]) as client:
+        new = cluster.new_master()
+        await add_master(cluster, client, new)
+        await client.masters.remove(new)
+
+
+async def point_at(cluster: Cluster, server: NodeId, other: Cluster) -> None:
+    """Restart a server with the master of another cluster in its file."""
+    cluster.addresses |= {master: other.addresses[master] for master in other.first}
+    cluster.lists[server] = other.first
+    await cluster.stop(server)
+    await cluster.start(server)
+
+
+def counts(cluster: Cluster, server: NodeId) -> bool:
+    """Whether the leader hears a server, and may place replicas there."""
+    leader = cluster.leader()
+    return leader is not None and cluster.core(leader).servers.get(server) is not None
+
+
+def test_a_server_that_is_pointed_at_another_cluster_stays_with_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other one had the higher op id. The server followed it for good, also once its file was corrected."""
+
+    async def run() -> None:
+        async with running(tmp_path / "one", 1, 1, QUICK) as one, running(tmp_path / "two", 1, 1, QUICK) as two:
+            (ours,), (server,) = one.masters, one.servers
+            async with await connected(one, ours) as client:
+                await client.create_table("ours", COLUMNS, "id", replicas=1)
+            await with_newer_config(two)
+            await point_at(one, server, two)
+            told = rf"\[masters\] lists {two.addresses[two.first[0]]} .*: the masters of the config count"
+            assert re.search(told, caplog.text), "what to correct"
+            await until(partial(counts, one, server))
+            async with await connected(one, ours) as client:
+                await client.create_table("more", COLUMNS, "id", replicas=1)
+            assert not counts(two, server), "it would get replicas of two"
+            del one.lists[server]
+            await one.stop(server)
+            await one.start(server)
+            async with await connected(one, ours) as client:
+                await client.create_table("and more", COLUMNS, "id", replicas=1)
+                assert await client.tables() == ["and more", "more", "ours"]
+
+    asyncio.run(run())
