@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stelae.spi.ids import NodeId
+from stelae.client.async_client import connect_async
+from stelae.spi.ids import ClusterId, NodeId
+from stelae.wire.refusals import WrongCluster
 from tests.e2e.master_nodes import Cluster, running, until
+from tests.e2e.test_cluster_commands import stelae
 from tests.e2e.test_master_changes import add_master
 from tests.e2e.test_masters import COLUMNS, QUICK
 from tests.e2e.test_masters_apart import connected
@@ -62,5 +65,35 @@ def test_a_server_that_is_pointed_at_another_cluster_stays_with_its_own(
             async with await connected(one, ours) as client:
                 await client.create_table("and more", COLUMNS, "id", replicas=1)
                 assert await client.tables() == ["and more", "more", "ours"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cluster_id", ["test", "other"])
+def test_a_client_with_addresses_of_two_clusters_is_refused(tmp_path: Path, cluster_id: str) -> None:
+    """It used whichever cluster answered first, and ``stelae table list`` showed the tables of one by chance."""
+
+    async def run() -> None:
+        two = Cluster(tmp_path / "two", 1, 1, QUICK, cluster_id=ClusterId(cluster_id))
+        async with running(tmp_path / "one", 1, 1, QUICK) as one:
+            try:
+                for node_id in two.ids:
+                    await two.start(node_id)
+                stored = two.root / two.servers[0] / "masters"
+                await until(lambda: two.leader() is not None and stored.exists())
+                ours = one.addresses[one.masters[0]]
+                for theirs in (two.addresses[node_id] for node_id in two.ids):
+                    with pytest.raises(WrongCluster, match="connect to nodes of one cluster only") as refused:
+                        await connect_async([ours, theirs])
+                    assert ours in str(refused.value) and theirs in str(refused.value)
+                shown = await asyncio.to_thread(
+                    stelae, "table", "list", "--connect", f"{ours},{two.addresses[two.masters[0]]}", expect=1
+                )
+                assert "of one cluster only" in shown.stderr
+                async with await connect_async([ours, one.addresses[one.servers[0]]]) as client:
+                    assert await client.tables() == []
+            finally:
+                for node_id in list(two.nodes):
+                    await two.stop(node_id)
 
     asyncio.run(run())

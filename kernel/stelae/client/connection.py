@@ -61,6 +61,7 @@ from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
+from stelae.wire.refusals import WrongCluster
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
@@ -77,10 +78,12 @@ class Connection:
         self._lookups: WeakSet[LookupQueue] = WeakSet()
         self.member_lookup = MemberLookup(self)
         self._greeting = greeting
+        greeting.on_mixed = self._end_mixed
         self.rng = random.Random(secrets.randbits(64))
         self.addresses: dict[NodeId, str] = {}
         """Addresses of the members of tablets that were opened."""
         self.closed = False
+        self._mixed = ""  #: Why the client has closed itself: its addresses are of two clusters.
         self._upkeep = LinkUpkeep(messenger, self._named, self.addresses)
 
     @property
@@ -94,6 +97,8 @@ class Connection:
 
         Raises:
             Unavailable: no node answered in time.
+            WrongCluster: two of the addresses are of different clusters. A client of one closes itself if an address
+                that answers late is of another cluster.
             ConfigError: an address is not ``host:port``.
         """
         clock, turns = WallClock(), ClientTurns(asyncio.get_running_loop())
@@ -267,17 +272,26 @@ class Connection:
         self._upkeep.close()
         self.member_lookup.close()
         for writer in list(self._writers):
-            writer.close(_closed())
+            writer.close(self._why_closed())
         for lookups in list(self._lookups):
-            lookups.close(_closed())
+            lookups.close(self._why_closed())
         self._messenger.close()
+
+    def _end_mixed(self, error: WrongCluster) -> None:
+        """Close the connection. All calls fail with this error from now on."""
+        if not self.closed:
+            self._mixed = str(error)
+            self.close()
+
+    def _why_closed(self) -> StelaeError:
+        return WrongCluster(self._mixed) if self._mixed else Unavailable("the client is closed")
 
     def check_open(self) -> None:
         """Raise ``Unavailable`` if the client is closed. Code that waits and asks again calls it in each round.
 
-        ``CallerError``: the client is of another event loop."""
+        ``WrongCluster``: it has closed itself. ``CallerError``: it is of another event loop."""
         if self.closed:
-            raise _closed()
+            raise self._why_closed()
         check_loop(self._turns.loop)
 
     async def __aenter__(self) -> Connection:
@@ -480,7 +494,3 @@ def _ordered(spec: ScanSpec) -> ScanSpec:
     if spec.order is Order.ANY:
         return msgspec.structs.replace(spec, order=Order.KEY)
     return spec
-
-
-def _closed() -> Unavailable:
-    return Unavailable("the client is closed")

@@ -1,18 +1,20 @@
 """Connects a client to the addresses that its user has given.
 
 The client goes on shortly after the first node has answered. The others may be slow, or down. They are tried again when
-the nodes that have answered cannot serve."""
+the nodes that have answered cannot serve. All that answer must be of one cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.one_cluster import check_one_cluster, of_another_cluster
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId
 from stelae.wire.messenger import Messenger
+from stelae.wire.refusals import WrongCluster
 
 AFTER_FIRST_S = 0.2
 """How long other nodes are waited for once one has answered."""
@@ -28,14 +30,19 @@ class Greeting:
         self._messenger = messenger
         self._addresses = tuple(dict.fromkeys(addresses))
         self._unheard: set[str] = set()  # Those that did not answer and are not being tried.
+        self._admissions: set[asyncio.Task[None]] = set()
         self.nodes: list[NodeId] = []
         """The nodes that have answered."""
+        self._places: dict[NodeId, str] = {}
+        self.on_mixed: Callable[[WrongCluster], None] = lambda error: None
+        """Called when an address answers late, as a node of another cluster than those before."""
 
     async def first(self, timeout_s: float) -> None:
         """Connect to all addresses, and wait until shortly after the first answer.
 
         Raises:
             Unavailable: no node answered in time.
+            WrongCluster: two addresses are of different clusters.
         """
         hellos = {a: self._messenger.connect(a, deadline_ms=int(timeout_s * 1000)) for a in self._addresses}
         try:
@@ -52,8 +59,13 @@ class Greeting:
             ) in hellos.values():  # Also of a caller that is cancelled: nothing else would ask for their errors.
                 hello.cancel()
         heard = {a: hello.result() for a, hello in hellos.items() if hello in done and hello.exception() is None}
-        self.nodes = list(heard.values())
         self._unheard = set(hellos) - set(heard)
+        self._places = {node: address for address, node in heard.items()}
+        self.nodes = list(self._places)
+        for address in heard and [a for a, hello in hellos.items() if hello in done]:
+            if mixed := of_another_cluster(next(iter(heard)), address, hellos[address].exception()):
+                raise mixed
+        await check_one_cluster(self._messenger, self._places)
         if not self.nodes:
             refusals = {str(error) for hello in done if not isinstance(error := hello.exception(), Unavailable)}
             why = "; ".join(sorted(refusals)) or "check that the nodes run, and that these are their addresses"
@@ -67,9 +79,23 @@ class Greeting:
             hello.add_done_callback(partial(self._answered, address, tracker))
 
     def _answered(self, address: str, tracker: LeaderTracker, hello: asyncio.Future[NodeId]) -> None:
-        if hello.cancelled() or hello.exception() is not None:
+        if hello.cancelled() or (refusal := hello.exception()) is not None:
             self._unheard.add(address)
+            if not hello.cancelled() and (error := of_another_cluster(self._places[self.nodes[0]], address, refusal)):
+                self.on_mixed(error)
             return
-        if hello.result() not in self.nodes:
-            self.nodes.append(hello.result())
+        admission = asyncio.get_running_loop().create_task(self._admit(hello.result(), address, tracker))
+        self._admissions.add(admission)
+        admission.add_done_callback(self._admissions.discard)
+
+    async def _admit(self, node: NodeId, address: str, tracker: LeaderTracker) -> None:
+        """Use a node that has answered late, if it is of the same cluster."""
+        try:
+            await check_one_cluster(self._messenger, {**self._places, node: address})
+        except WrongCluster as error:
+            self.on_mixed(error)
+            return
+        if node not in self.nodes:
+            self.nodes.append(node)
+            self._places[node] = address
         tracker.learn(self.nodes)

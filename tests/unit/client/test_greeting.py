@@ -8,17 +8,20 @@ from typing import Any
 
 import pytest
 
-from stelae.client import greeting
+from stelae.client import greeting, one_cluster
 from stelae.client.connection import Connection
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
 from stelae.protocol.codec import encode
+from stelae.protocol.masters_messages import MASTERS, MastersView
 from stelae.protocol.tablet_messages import Description
 from stelae.rows.plain_schema import schema_from_plain
-from stelae.spi.errors import Unavailable
-from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.ids import NodeId, OpId, TabletId
+from stelae.spi.members import Member, TabletConfig
 from stelae.wire.messenger import Response
+from stelae.wire.refusals import UnknownKind, WrongCluster
 
 FAST, SLOW = "127.0.0.1:1", "127.0.0.1:2"
 NODES = {FAST: NodeId("1" * 32), SLOW: NodeId("2" * 32)}
@@ -28,27 +31,47 @@ SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key":
 class Network:
     """A messenger of two nodes. The one at ``SLOW`` answers from the second hello on; only that one serves."""
 
-    def __init__(self, slow_hellos: int = 1) -> None:
+    def __init__(self, slow_hellos: int = 1, *, refusal: StelaeError | None = None, **founded_us: int) -> None:
         self.hellos: list[str] = []
         self.asked: list[NodeId] = []
         self._slow_hellos = slow_hellos
+        self._refusal = refusal  #: What a hello to ``SLOW`` gets in place of its answer.
+        self.founded_us = {NODES[FAST]: founded_us.get("fast", 0), NODES[SLOW]: founded_us.get("slow", 0)}
+        self.starting = 0  #: How often the fast node cannot say yet of which cluster it is.
+        self.closed = False
 
     def connect(self, address: str, *, deadline_ms: int) -> asyncio.Future[NodeId]:
         self.hellos.append(address)
         future: asyncio.Future[NodeId] = asyncio.get_running_loop().create_future()
-        if address == FAST or self.hellos.count(SLOW) > self._slow_hellos:
+        if address == SLOW and self._refusal is not None and self.hellos.count(SLOW) > self._slow_hellos:
+            future.set_exception(self._refusal)
+        elif address == FAST or self.hellos.count(SLOW) > self._slow_hellos:
             future.set_result(NODES[address])
         elif len(self.hellos) > 2:
             future.set_exception(Unavailable("no answer"))
         return future
 
-    async def call(self, node: NodeId, *_call: Any, **_more: Any) -> Response:
+    async def call(self, node: NodeId, kind: str, *_call: Any, **_more: Any) -> Response:
+        if kind == MASTERS:
+            return Response(sender=node, body=[encode(self._view(node))], fields={})
         self.asked.append(node)
         if node == NODES[FAST]:
             raise Unavailable("the replica has failed")
         members = tuple((node_id, address) for address, node_id in NODES.items())
         answer = Description(schema=SCHEMA.to_bytes(), members=members, leader=node)
         return Response(sender=node, body=[encode(answer)], fields={})
+
+    def _view(self, node: NodeId) -> MastersView:
+        founded_us = self.founded_us[node]
+        if not founded_us:
+            raise UnknownKind("this node knows no masters")
+        starts = node == NODES[FAST] and self.starting > 0
+        self.starting -= starts
+        config = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=node, address=FAST),))
+        return MastersView(node_id=node, config=config, leader=None, founded_us=0 if starts else founded_us)
+
+    def close(self) -> None:
+        self.closed = True
 
     def connected(self, _node_id: NodeId) -> None:
         """No link is up."""
@@ -57,8 +80,15 @@ class Network:
         """Nothing to connect."""
 
 
+async def turns() -> None:
+    """Let everything happen that waits for no clock."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_cluster, "AGAIN_S", 0.0)
     monkeypatch.setattr(greeting, "AFTER_FIRST_S", 0.0)
 
 
@@ -95,7 +125,7 @@ def test_an_address_that_does_not_answer_is_tried_again_each_time_and_once_at_a_
             await asyncio.sleep(0)
             assert network.hellos.count(SLOW) == tries and tracker.members == [NODES[FAST]]
         found.again(tracker)
-        await asyncio.sleep(0)
+        await turns()
         assert tracker.members == [NODES[FAST], NODES[SLOW]]
         found.again(tracker)
         assert network.hellos.count(SLOW) == 4
@@ -117,3 +147,53 @@ def test_a_caller_that_is_cancelled_leaves_no_error_that_is_never_asked_for() ->
         return reported
 
     assert asyncio.run(story()) == []
+
+
+ONE, TWO = 1_700_000_000_000_000, 1_700_000_000_000_001
+OTHER_ID = WrongCluster("the sender is a node of cluster 'two'; this is 'one': check the addresses")
+
+
+def test_addresses_of_clusters_with_different_ids_are_refused_with_both() -> None:
+    """The client used whichever answered first, so a write went to a cluster by chance."""
+    with pytest.raises(WrongCluster, match=f"{FAST} and {SLOW} are of different clusters .*'two'.*; connect to nodes"):
+        asyncio.run(connected(Network(slow_hellos=0, refusal=OTHER_ID)))
+
+
+@pytest.mark.parametrize("starting", [0, 3])
+def test_addresses_of_clusters_with_one_id_are_refused_by_their_foundings(starting: int) -> None:
+    """The fast node is asked again while its catalog is being loaded."""
+    network = Network(slow_hellos=0, fast=ONE, slow=TWO)
+    network.starting = starting
+    told = (
+        f"two clusters have one id: {FAST} is of that founded at .*000000 UTC and {SLOW} .*000001 UTC; connect to nodes"
+    )
+    with pytest.raises(WrongCluster, match=told):
+        asyncio.run(connected(network))
+
+
+def test_nodes_of_one_cluster_and_nodes_that_know_no_masters_are_not_refused() -> None:
+    for founded_us in ({"fast": ONE, "slow": ONE}, {"fast": ONE}, {}):
+        client, _ = asyncio.run(connected(Network(slow_hellos=0, **founded_us)))
+        assert set(client.nodes) == set(NODES.values())
+
+
+@pytest.mark.parametrize(
+    "network", [Network(refusal=OTHER_ID), Network(fast=ONE, slow=TWO)], ids=["other id", "same id"]
+)
+def test_a_client_closes_itself_if_a_late_address_is_of_another_cluster(network: Network) -> None:
+    """It may have heard the wrong one first."""
+
+    async def story() -> None:
+        client, found = await connected(network)
+        client.check_open()
+        tracker = LeaderTracker(found.nodes)
+        found.again(tracker)
+        await turns()
+        assert client.closed and network.closed and tracker.members == [NODES[FAST]]
+        for _ in range(2):
+            with pytest.raises(WrongCluster, match=f"{FAST}.*{SLOW}"):
+                client.check_open()
+        with pytest.raises(WrongCluster):
+            await client.tablet(TabletId("t"), timeout_s=5.0)
+
+    asyncio.run(story())
