@@ -343,6 +343,8 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     assert {one["tablet_id"] for one in server["replica_list"]} == {t["tablet_id"] for t in tablets}
     assert server["settings"]["engines.consensus"] == "raft" and all(peer["connected"] for peer in server["peers"])
     assert look("master", "describe", master["node_id"][:8], "--dir", cluster)["cluster_id"] == server["cluster_id"]
+    by_server = look("master", "list", "--connect", server["address"])["masters"]
+    assert [one["address"] for one in by_server] == [master["address"]], "tablet servers know the masters"
     whole = look("cluster", "describe", "--dir", cluster)
     assert (whole["cluster_id"], whole["problem"]) == (server["cluster_id"], "")
     assert [m["node_id"] for m in whole["masters"]] == [master["node_id"]]

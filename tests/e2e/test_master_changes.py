@@ -6,11 +6,13 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.server.tserver import heartbeats
-from stelae.spi.ids import NodeId
+from stelae.spi.errors import Unavailable
+from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.members import MemberType
 from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.test_masters import COLUMNS, QUICK
@@ -100,6 +102,36 @@ def test_a_client_that_was_idle_while_all_masters_were_replaced_finds_the_new_on
                 await table.insert([{"id": 1, "text": "x"}])
                 view = await idle.masters.view()
                 assert [node for node, _ in view.members] == [new] and view.leader == new
+
+    asyncio.run(run())
+
+
+def test_a_client_finds_the_masters_by_a_tablet_server_or_by_contacts_of_an_earlier_client(tmp_path: Path) -> None:
+    """A worker of Spark knew the addresses of its option alone. All masters there had been replaced, and it failed.
+
+    A client that was given a tablet server did not ask it for the masters."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,), (server,) = cluster.masters, cluster.servers
+            async with await connect_async(cluster.addresses[first]) as client:
+                await client.create_table("people", COLUMNS, "id", replicas=1)
+                contacts = await client.contacts()
+                assert contacts.addresses == (cluster.addresses[first], cluster.addresses[server])
+                new = cluster.new_master()
+                await add_master(cluster, client, new)
+                await client.masters.remove(first)
+            await until(lambda: cluster.nodes[server].messenger.connected(first) is None)
+            await cluster.stop(first)
+            async with await connect_async(cluster.addresses[server]) as later:
+                assert await later.tables() == ["people"]
+                assert [node for node, _ in (await later.masters.view()).members] == [new]
+            async with await connect_async(cluster.addresses[first], contacts=contacts, timeout_s=60.0) as later:
+                assert await later.tables() == ["people"]
+                assert (await later.contacts()).addresses[0] == cluster.addresses[new]
+            foreign = msgspec.structs.replace(contacts, cluster_id=ClusterId("another"))
+            with pytest.raises(Unavailable, match="another"):
+                await connect_async(cluster.addresses[first], contacts=foreign, timeout_s=3.0)
 
     asyncio.run(run())
 

@@ -28,12 +28,12 @@ class MastersTarget:
 
     @asynccontextmanager
     async def masters(self) -> AsyncIterator[tuple[AsyncClient, CatalogClient]]:
-        """Open a client of the masters. ``BadTarget``: no masters are named, or the nodes are not masters."""
+        """Open a client of the masters, also through a tablet server. ``BadTarget``: the nodes know no masters."""
         if (self.directory is None) == (not self.connect):
             raise BadTarget("pass either --connect HOST:PORT of a master, or --dir DIR of a local cluster")
         given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
         async with await connect_patiently(given, self.timeout_s) as client:
             if client.catalog is None:
                 nodes = ", ".join(given)
-                raise BadTarget(f"no masters at {nodes}; connect to a master, not to a tablet server")
+                raise BadTarget(f"the nodes at {nodes} know no masters; connect to a master")
             yield client, client.catalog

@@ -12,6 +12,7 @@
 
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.change_feed import AsyncChangeFeed
+from stelae.client.contacts import Contacts
 from stelae.client.epoch import AsyncEpoch, EpochComplete, LaterEpoch
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
@@ -58,6 +59,7 @@ __all__ = [
     "ChangeResult",
     "ChangesExpired",
     "Client",
+    "Contacts",
     "DropColumn",
     "DropRange",
     "Epoch",

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog, find_tablet, tablets_of
 from stelae.client.connection import ConnectedTablet, Connection
+from stelae.client.contacts import Contacts, connect_by, contacts_of
 from stelae.client.locations import FileLocations, Locations, NodeLocations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.masters import AsyncMasters
 from stelae.client.nearness import Nearness, is_own_host
@@ -55,16 +56,24 @@ LAST_REPLICAS_S = 2.0
 
 
 async def connect_async(
-    addresses: Addresses, *, tables: Tables = None, location: str = "", timeout_s: float = 10.0
+    addresses: Addresses,
+    *,
+    tables: Tables = None,
+    location: str = "",
+    contacts: Contacts | None = None,
+    timeout_s: float = 10.0,
 ) -> AsyncClient:
     """Connect to a cluster.
 
     Args:
         addresses: ``"host:port,host:port"``, or a list of such addresses. At least one must answer.
-        tables: a locations file (``stelae.client.locations``). ``None``: if the addresses are those of masters (one is
-            enough), the masters have the tables; otherwise each tablet of the nodes is a table.
+        tables: a locations file (``stelae.client.locations``). ``None``: if the addresses are those of masters, or of
+            tablet servers that know masters (one is enough), the masters have the tables; otherwise each tablet of the
+            nodes is a table.
         location: ``/dc/rack/host`` of this program, or the beginning of it, as in ``tserver.location`` of the nodes.
             Reads that any replica may serve ask the nearest one first. Empty: the location of a node on this host.
+        contacts: what ``contacts`` of an earlier client has returned. Its nodes are asked if none answers at the
+            addresses, because all masters were replaced.
         timeout_s: how long to wait for an answer.
 
     Raises:
@@ -86,7 +95,7 @@ async def connect_async(
     if not listed:
         raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
     text("location", location)
-    client = AsyncClient(await Connection.connect(listed, timeout_s=timeout_s), listed, location)
+    client = AsyncClient(await connect_by(listed, contacts, timeout_s), listed, location)
     try:
         if tables is not None:
             client.locations = FileLocations(tables, client.schema_of)
@@ -366,6 +375,12 @@ class AsyncClient:
         if self.catalog is None:
             raise CallerError("this client knows no masters; connect to the address of a master")
         return AsyncMasters(self.connection, self.catalog)
+
+    async def contacts(self) -> Contacts:
+        """Return nodes by which a later client, for example in another process, finds the cluster again.
+
+        They are the masters that this client knows, and servers of tables that it has opened."""
+        return contacts_of(self.connection, None if self.catalog is None else self.catalog.masters)
 
     async def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> AsyncScan:
         """Return the scan of a token, on the table of the token, even if that was renamed.

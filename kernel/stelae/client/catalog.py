@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from stelae.client.call_times import TIMEOUT_S
-from stelae.client.connection import Connection
+from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.locations import Locations, NoSuchTable, TableLocation, TabletLocation
 from stelae.client.masters_lookup import MastersLookup
@@ -64,18 +64,33 @@ _ANSWERS: msgspec.msgpack.Decoder[CatalogAnswer] = msgspec.msgpack.Decoder(Catal
 
 
 async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) -> CatalogClient | None:
-    """Find the masters among the nodes that the client is connected to; ``None``: the nodes are not masters.
+    """Find the masters among the nodes that the client is connected to, or through them: tablet servers name them.
+
+    ``None``: the nodes know no masters.
 
     Raises:
-        Unavailable: no node answered in time.
+        Unavailable: no node, or none of the masters that the nodes name, answered in time.
     """
     try:
         found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
     except NoSuchTablet:
-        return None
+        view = await MastersLookup(connection).newest(())
+        if view is None:
+            return None
+        found = await _named_masters(connection, view, timeout_s)
     catalog = CatalogClient(connection, found.leader)
     connection.member_lookup.ask_masters(SYSTEM_TABLET, catalog.present_members)
     return catalog
+
+
+async def _named_masters(connection: Connection, view: MastersView, timeout_s: float) -> ConnectedTablet:
+    """Return the system tablet on the masters that tablet servers have named."""
+    try:
+        return await connection.tablet(SYSTEM_TABLET, members=view.members, timeout_s=timeout_s)
+    except Unavailable as error:
+        listed = ", ".join(address for _, address in view.members)
+        fact = f"the nodes at these addresses are tablet servers, and none of their masters ({listed}) answers"
+        raise Unavailable(f"{fact}: {error}; start the masters") from error
 
 
 class CatalogClient:

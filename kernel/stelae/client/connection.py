@@ -66,6 +66,9 @@ from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
+ANY_CLUSTER = ClusterId("")
+"""The client takes the id of the first node that answers."""
+
 
 class Connection:
     """A connection to the nodes of a cluster. Made by :meth:`connect`."""
@@ -91,9 +94,18 @@ class Connection:
         """The nodes that have answered at the addresses given at connect."""
         return self._greeting.nodes
 
+    @property
+    def cluster_id(self) -> ClusterId:
+        """The cluster of the nodes that have answered."""
+        return ClusterId(self._messenger.identity.cluster_id)
+
     @classmethod
-    async def connect(cls, addresses: Sequence[str], *, timeout_s: float = 10.0) -> Connection:
+    async def connect(
+        cls, addresses: Sequence[str], *, cluster_id: ClusterId = ANY_CLUSTER, timeout_s: float = 10.0
+    ) -> Connection:
         """Connect to the nodes that answer at ``host:port`` addresses; at least one must answer.
+
+        With a ``cluster_id``, only nodes of that cluster answer.
 
         Raises:
             Unavailable: no node answered in time.
@@ -103,7 +115,7 @@ class Connection:
         """
         clock, turns = WallClock(), ClientTurns(asyncio.get_running_loop())
         identity = Identity(
-            cluster_id=ClusterId(""),
+            cluster_id=cluster_id,
             node_id=NodeId(secrets.token_hex(16)),
             incarnation_id=IncarnationId(secrets.token_hex(8)),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
+from stelae.client.contacts import Contacts
 from stelae.client.epoch import AsyncEpoch
 from stelae.client.failures import FAILURES_MAX, RowFailure, WriteResult
 from stelae.client.feed_methods import FeedMethods
@@ -31,11 +32,18 @@ from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind, SourceFence
 
 
-def connect(addresses: Addresses, *, tables: Tables = None, location: str = "", timeout_s: float = 10.0) -> Client:
+def connect(
+    addresses: Addresses,
+    *,
+    tables: Tables = None,
+    location: str = "",
+    contacts: Contacts | None = None,
+    timeout_s: float = 10.0,
+) -> Client:
     """Connect to a cluster. Close the client, or use ``with``. See ``connect_async``."""
     loop_thread = LoopThread()
     try:
-        connecting = connect_async(addresses, tables=tables, location=location, timeout_s=timeout_s)
+        connecting = connect_async(addresses, tables=tables, location=location, contacts=contacts, timeout_s=timeout_s)
         return Client(loop_thread, loop_thread.run(connecting))
     except BaseException:
         loop_thread.close()
@@ -111,6 +119,10 @@ class Client:
     def replicas(self, tablet_id: str, *, timeout_s: float = TIMEOUT_S) -> Replicas:
         """Return the replicas of a tablet; see ``AsyncClient.replicas``."""
         return Replicas(self._loop_thread, self._loop_thread.run(self._client.replicas(tablet_id, timeout_s=timeout_s)))
+
+    def contacts(self) -> Contacts:
+        """Return nodes by which a later client finds the cluster again; see ``AsyncClient.contacts``."""
+        return self._loop_thread.run(self._client.contacts())
 
     def open(self, token: ScanToken, *, timeout_s: float = TIMEOUT_S) -> Scan:
         """Return the scan of a token; see ``AsyncClient.open``."""
