@@ -1,5 +1,5 @@
 """The cluster and the session of ``tests/spark``, for long runs of Spark. Other tests have fixtures of their own."""
 
-from tests.spark.conftest import client, cluster, masters, spark
+from tests.spark.conftest import cache, client, cluster, masters, spark
 
-__all__ = ["client", "cluster", "masters", "spark"]
+__all__ = ["cache", "client", "cluster", "masters", "spark"]

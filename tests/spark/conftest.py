@@ -56,6 +56,12 @@ def client(masters: str) -> Iterator[Client]:
         yield connected
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The workers store contacts of clusters below a folder of this run."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A plain session: nothing of ours is registered or configured."""

@@ -27,7 +27,7 @@ from stelae_spark_sink.options import (
 )
 from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
-from stelae_spark_sink.table_access import table_of
+from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
@@ -56,10 +56,10 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
-        self._options = options
         self._fence = _fence_of(options, overwrite=overwrite)
         table = table_of(options, planning=True)
         self._table_id = table.table_id
+        self._options = options.found_by(contacts_of(options))
         check_columns(table, options, given)
         check_rejects_table(options)
         self._overwritten_at: int | None = None

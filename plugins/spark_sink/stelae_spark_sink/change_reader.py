@@ -30,7 +30,7 @@ from stelae_spark_sink.options import (
     BadOption,
     SourceOptions,
 )
-from stelae_spark_sink.table_access import changes_of, table_of
+from stelae_spark_sink.table_access import changes_of, contacts_of, table_of
 from stelae_spark_sink.table_reader import TokenPartition
 
 
@@ -82,13 +82,15 @@ class _FeedTasks:
         batches = SparkBatches(self._asked)
         token = ScanToken.from_bytes(partition.token)
         with self.named_expiry(token.table):
-            for batch in changes_of(self.options, token, before_images=self.options[BEFORE_IMAGES]):
+            options = self.options.found_by(partition.contacts)
+            for batch in changes_of(options, token, before_images=options[BEFORE_IMAGES]):
                 yield batches.converted(batch.select(self._asked.names))
 
     def partitions(self, feed: ChangeFeed, target_bytes: int | None) -> Sequence[InputPartition]:
         """Return the partitions of a bounded feed."""
         with self.named_expiry(self.options[TABLE]):
-            return [TokenPartition(token.to_bytes()) for token in feed.tokens(target_bytes=target_bytes)]
+            tokens, contacts = feed.tokens(target_bytes=target_bytes), contacts_of(self.options)
+            return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
 
     @contextmanager
     def named_expiry(self, table: str) -> Iterator[None]:

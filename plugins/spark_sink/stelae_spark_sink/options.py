@@ -6,11 +6,13 @@ ignored would read or write something else."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from stelae.client import Contacts
 from stelae.client.filters import Filter
 from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError
@@ -56,7 +58,8 @@ MASTERS = SparkOption(
     kind="addresses",
     parse=values.addresses,
     required=True,
-    text="Addresses of the masters as `host:port,host:port`. One master that answers is enough.",
+    text="Addresses of the masters as `host:port,host:port`. One master that answers is enough. A job that runs "
+    "follows the masters when they change. For jobs that start later, a DNS alias of the masters is best.",
 )
 TABLE = SparkOption(name="table", kind="text", parse=values.name, required=True, text="Name of the table.")
 TIMEOUT_S = SparkOption(
@@ -281,6 +284,8 @@ class SourceOptions:
             raise BadOption(NO_OPTIONS)
         if not TABLE_PROPERTIES.isdisjoint(given):
             raise BadOption(f"Spark cannot create a table with USING stelae; {VIEW}")
+        self.contacts: Contacts | None = None
+        """Nodes by which a task finds the cluster if all masters of the option were replaced."""
         self._values: dict[str, Any] = {}
         for name, text in given.items():
             option = _known(name, uses)
@@ -291,6 +296,12 @@ class SourceOptions:
         for option in OPTIONS:
             if option.required and option.name not in self._values:
                 raise BadOption(f"the option {option.name!r} is missing; set it with .option({option.name!r}, ...)")
+
+    def found_by(self, contacts: Contacts | None) -> SourceOptions:
+        """Return the same options, with the nodes by which a task finds the cluster."""
+        found = copy(self)
+        found.contacts = contacts
+        return found
 
     def __contains__(self, option: SparkOption[Any]) -> bool:
         """Return whether an option was given."""

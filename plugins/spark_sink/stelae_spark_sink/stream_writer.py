@@ -21,7 +21,7 @@ from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.job_sources import source_of_stream
 from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TABLE, SourceOptions
 from stelae_spark_sink.rejects_table import check_rejects_table
-from stelae_spark_sink.table_access import table_of
+from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
 from stelae_spark_sink.write_checks import check_columns
@@ -64,8 +64,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SourceOptions, given: StructType) -> None:
-        self._options = options
         check_columns(table_of(options), options, given)  # A stream plans a batch whenever one is due.
+        self._options = options.found_by(contacts_of(options))
         check_rejects_table(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stelae.client import Client, Scan, ScanToken, Table, connect
+from stelae.client import Client, Contacts, Scan, ScanToken, Table, connect
 from stelae.client.locations import NoSuchTable
 from stelae.spi.errors import CallerError, Unavailable
+from stelae_spark_sink.contacts_file import read_contacts, write_contacts
 from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
 
 CONNECT_TIMEOUT_S = 30.0
@@ -22,6 +23,7 @@ LOCATION = "STELAE_LOCATION"
 """Environment variable of an executor: where it is, as ``/dc/rack/host``. Its tasks read from the nearest replicas."""
 
 _clients: dict[Sequence[str], Client] = {}
+_stored: dict[Sequence[str], Contacts] = {}
 _tables: dict[tuple[Sequence[str], str], Table] = {}
 
 
@@ -40,12 +42,35 @@ def client_of(options: SourceOptions, *, planning: bool = False) -> Client:
     if client is None:
         try:
             timeout_s = min(CONNECT_TIMEOUT_S, options[TIMEOUT_S]) if planning else options[TIMEOUT_S]
-            client = connect(addresses, location=os.environ.get(LOCATION, ""), timeout_s=timeout_s)
+            location, known = os.environ.get(LOCATION, ""), _known_contacts(options)
+            client = connect(addresses, location=location, contacts=known, timeout_s=timeout_s)
         except Unavailable as error:
             fact = f"cannot connect to the masters at {','.join(addresses)}"
             raise Unavailable(f"{fact}: {error}; check the option 'masters', and that the cluster runs") from error
         _clients[addresses] = client
     return client
+
+
+def _known_contacts(options: SourceOptions) -> Contacts | None:
+    """Return the contacts that the driver has sent, and those of earlier workers of this host."""
+    addresses = options[MASTERS]
+    sent, stored = options.contacts, read_contacts(addresses)
+    return stored if sent is None else sent.and_also(stored)
+
+
+def contacts_of(options: SourceOptions) -> Contacts | None:
+    """Return by which nodes this process knows the cluster, for tasks in other processes, and store it on this host.
+
+    ``None``: the process has no client of the cluster."""
+    addresses = options[MASTERS]
+    client = _clients.get(addresses)
+    if client is None:
+        return None
+    contacts = client.contacts()
+    if contacts != _stored.get(addresses):
+        write_contacts(addresses, contacts)
+        _stored[addresses] = contacts
+    return contacts
 
 
 def opened(options: SourceOptions) -> Table:
@@ -79,6 +104,7 @@ def table_of(options: SourceOptions, name: str | None = None, *, planning: bool 
     try:
         if not _is_current(_tables.get(key), name, timeout_s):
             _tables[key] = client_of(options, planning=planning).table(name, timeout_s=timeout_s)
+        contacts_of(options)
     except Unavailable:
         forget(options)  # The masters may have other addresses by the next task.
         raise
@@ -112,6 +138,7 @@ def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
             table.refresh(timeout_s=options[TIMEOUT_S])  # The token may be of a newer version of the table.
             return table.open(token, timeout_s=options[TIMEOUT_S])
     table = _tables[key] = client_of(options).table(token.table_id or token.table, timeout_s=options[TIMEOUT_S])
+    contacts_of(options)
     return table.open(token, timeout_s=options[TIMEOUT_S])
 
 

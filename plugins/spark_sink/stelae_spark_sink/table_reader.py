@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from stelae.client import ScanToken, Table, to_datetime
+from stelae.client import Contacts, ScanToken, Table, to_datetime
 from stelae.client.filters import predicates
 from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
@@ -26,14 +26,17 @@ from stelae_spark_sink.options import (
     SourceOptions,
 )
 from stelae_spark_sink.spark_types import checked_fields
-from stelae_spark_sink.table_access import scan_of, table_of
+from stelae_spark_sink.table_access import contacts_of, scan_of, table_of
 
 
 class TokenPartition(InputPartition):
-    """A part of the scan, as the bytes of its token."""
+    """A part of the scan, as the bytes of its token, with the nodes by which its task finds the cluster.
 
-    def __init__(self, token: bytes) -> None:
+    The reader may be older: Spark sends the one of a stream as it was when the query started."""
+
+    def __init__(self, token: bytes, contacts: Contacts | None = None) -> None:
         self.token = token
+        self.contacts = contacts
 
 
 def check_time(table: Table, at: int, timeout_s: float) -> None:
@@ -85,7 +88,8 @@ class TableReader(DataSourceReader):
             check_time(table, at, timeout_s)
         scan = table.scan(self._columns, self._where, at=at, timeout_s=timeout_s)
         tokens = scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
-        return [TokenPartition(token.to_bytes()) for token in tokens]
+        contacts = contacts_of(options)
+        return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a part as ``pyarrow.RecordBatch`` objects.
@@ -99,7 +103,7 @@ class TableReader(DataSourceReader):
         batches = SparkBatches(self._asked)
         token = ScanToken.from_bytes(partition.token)
         try:
-            for batch in scan_of(self._options, token):
+            for batch in scan_of(self._options.found_by(partition.contacts), token):
                 yield batches.converted(batch)
         except TooOld as error:
             read_at, floor = (to_datetime(time).isoformat() for time in (token.at or 0, error.floor))

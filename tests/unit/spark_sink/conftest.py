@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,13 @@ from tests.unit.client.tablets import MemoryTable
 MASTERS = "127.0.0.1:1"
 
 MadeTable = Callable[..., Table]
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of this test alone in which the data source stores contacts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/stelae-spark"
 
 
 @pytest.fixture

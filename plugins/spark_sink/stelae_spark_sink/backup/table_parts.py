@@ -16,7 +16,7 @@ from stelae.spi.schema import data_type
 from stelae_spark_sink.backup.manifest import StoredColumn
 from stelae_spark_sink.options import SourceOptions
 from stelae_spark_sink.spark_types import spark_type
-from stelae_spark_sink.table_access import scan_of
+from stelae_spark_sink.table_access import contacts_of, scan_of
 
 
 def stored_type(kind: str) -> t.DataType:
@@ -42,7 +42,7 @@ def table_frame(
         tokens: of a scan or a diff. Their columns are those of the schema, in its order.
         schema: gives the columns their names.
     """
-    parts = [token.to_bytes() for token in tokens]
+    parts, options = [token.to_bytes() for token in tokens], options.found_by(contacts_of(options))
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
