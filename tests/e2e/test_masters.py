@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ from stelae.spi.errors import CallerError, NotLeader, PeerError, RetryableError,
 from stelae.spi.ids import ClusterId, NodeId, TabletId
 from stelae.spi.write import OpKind
 from stelae.wire.refusals import WrongCluster
+from tests.e2e import in_process
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.nodes import WAIT_S
 from tests.tablet_rows import write_to
@@ -335,7 +337,15 @@ def test_a_master_that_does_not_lead_answers_as_long_as_it_is_fresh_enough(tmp_p
             with pytest.raises(Unavailable, match=r"catalog is \d+ ms old; 1 ms are allowed"):
                 await client.catalog.list_tables(staleness_ms=1, timeout_s=1.0)
             with pytest.raises(Unavailable):
-                await client.catalog.list_tables(timeout_s=1.0)
+                await client.tables(timeout_s=1.0)
+            assert await client.tables(staleness_s=600.0) == ["people"]
+            with pytest.raises(Unavailable, match=r"1 ms are allowed.*allow more"):
+                await client.tables(staleness_s=0.000_001, timeout_s=1.0)
+            stale = ("--connect", cluster.addresses[left], "--staleness-s", "600")
+            listed = await asyncio.to_thread(in_process.stelae, "table", "list", *stale)
+            assert "people" in listed.stdout and "may be up to 600 s old" in listed.stderr
+            described = await asyncio.to_thread(in_process.stelae, "table", "describe", "people", *stale, "--json")
+            assert json.loads(described.stdout)["name"] == "people" and "may be up to 600 s old" in described.stderr
 
     asyncio.run(run())
 

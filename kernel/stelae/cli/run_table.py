@@ -16,6 +16,7 @@ from stelae.cli.kit.table_lookup import describe_table
 from stelae.cli.kit.terminal_layout import print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.table_text import default_value, partition_text, scheme_text
+from stelae.client.arguments import whole_ms
 from stelae.client.counted import counted
 from stelae.client.text_values import parse_text
 from stelae.partition.plain_partitioning import plain_value
@@ -25,15 +26,18 @@ from stelae.spi.errors import CallerError
 from stelae.spi.schema import Column, Schema
 
 
-def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
+def run_list(cluster: MastersTarget, staleness_s: float, *, as_json: bool) -> int:
     """Print the tables and return the exit code."""
 
     async def run() -> list[dict[str, Any]]:
         async with cluster.masters() as (_, catalog):
-            found = await catalog.list_tables(soft_deleted=True, timeout_s=cluster.timeout_s)
+            found = await catalog.list_tables(
+                soft_deleted=True, staleness_ms=whole_ms("--staleness-s", staleness_s), timeout_s=cluster.timeout_s
+            )
             return [{"name": t.name, "state": t.state.value, "table_id": t.table_id} for t in found.tables]
 
     tables = asyncio.run(run())
+    _note_staleness(staleness_s)
     if as_json:
         print_json({"tables": tables})
     else:
@@ -41,14 +45,22 @@ def run_list(cluster: MastersTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_describe(cluster: MastersTarget, name: str, *, as_json: bool) -> int:
+def _note_staleness(staleness_s: float) -> None:
+    if staleness_s:
+        fact = f"this is the catalog of one master, which may be up to {staleness_s:g} s old"
+        note(f"{fact}; leaders of tablets may be missing")
+
+
+def run_describe(cluster: MastersTarget, name: str, staleness_s: float, *, as_json: bool) -> int:
     """Print one table and return the exit code."""
 
     async def run() -> TableDescription:
         async with cluster.masters() as (_, catalog):
-            return await describe_table(catalog, name, cluster.timeout_s)
+            staleness_ms = whole_ms("--staleness-s", staleness_s)
+            return await describe_table(catalog, name, cluster.timeout_s, staleness_ms=staleness_ms)
 
     found = describe_plainly(asyncio.run(run()))
+    _note_staleness(staleness_s)
     if as_json:
         print_json(found)
         return EXIT_OK

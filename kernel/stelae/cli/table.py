@@ -15,6 +15,15 @@ commands = command_group("List, describe, create, alter, rename, drop and recall
 MasterDirOption = Annotated[
     Path | None, typer.Option("--dir", help="Folder of a local cluster (`stelae cluster up DIR`).")
 ]
+StalenessOption = Annotated[
+    float,
+    typer.Option(
+        "--staleness-s",
+        min=0.0,
+        max=1e9,
+        help="Seconds that the answer may be old. Then one master is enough, also if none leads. 0: ask the leader.",
+    ),
+]
 NameArgument = Annotated[str, typer.Argument(help="Name of the table.")]
 
 
@@ -27,6 +36,7 @@ def register(app: typer.Typer) -> None:
 def list_tables(
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
+    staleness_s: StalenessOption = 0.0,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,7 +44,7 @@ def list_tables(
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table import run_list
 
-    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), as_json=as_json))
+    raise typer.Exit(run_list(MastersTarget(directory, connect, timeout_s), staleness_s, as_json=as_json))
 
 
 @commands.command("describe")
@@ -42,6 +52,7 @@ def describe(
     name: NameArgument,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
+    staleness_s: StalenessOption = 0.0,
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -49,7 +60,7 @@ def describe(
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_table import run_describe
 
-    raise typer.Exit(run_describe(MastersTarget(directory, connect, timeout_s), name, as_json=as_json))
+    raise typer.Exit(run_describe(MastersTarget(directory, connect, timeout_s), name, staleness_s, as_json=as_json))
 
 
 @commands.command("create")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -35,6 +36,11 @@ def seconds(name: str, value: Any, *, above_0: bool = False, most: float = SECON
         if 0 <= number <= most and (number or not above_0):
             return float(number)
     raise BadArgument(name, f"a number of seconds {bounds}", value)
+
+
+def whole_ms(name: str, value: Any) -> int:
+    """Return a time in seconds as milliseconds: 0 for 0, and at least 1 for more."""
+    return ceil(seconds(name, value) * 1_000)
 
 
 def whole(name: str, value: Any, least: int, most: int = (1 << 63) - 1, *, or_none: str = "") -> int:

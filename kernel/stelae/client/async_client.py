@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole
+from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole, whole_ms
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog, find_tablet, tablets_of
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.contacts import Contacts, connect_by, contacts_of
@@ -123,9 +123,22 @@ class AsyncClient:
         self.catalog: CatalogClient | None = None
         """The masters; ``None``: the cluster has none, or a locations file is used instead."""
 
-    async def tables(self) -> list[str]:
-        """Return the names of all tables, sorted."""
-        return [*await self.locations.tables()]
+    async def tables(self, *, staleness_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> list[str]:
+        """Return the names of all tables, sorted.
+
+        Args:
+            staleness_s: how old the answer may be. Above 0, any master may answer whose catalog is fresh enough, also
+                if no master leads. 0: the leading master answers. Without masters it has no effect.
+            timeout_s: how long to wait for an answer of a master.
+
+        Raises:
+            Unavailable: no master answered in time, or none is fresh enough.
+        """
+        staleness_ms, timeout_s = whole_ms("staleness_s", staleness_s), seconds("timeout_s", timeout_s)
+        if self.catalog is None:
+            return [*await self.locations.tables()]
+        found = await self.catalog.list_tables(staleness_ms=staleness_ms, timeout_s=timeout_s)
+        return sorted(table.name for table in found.tables)
 
     async def table(self, name: str, *, timeout_s: float = TIMEOUT_S) -> AsyncTable:
         """Open a table: find its tablets and read its schema.

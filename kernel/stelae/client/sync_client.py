@@ -68,9 +68,9 @@ class Client:
         self._loop_thread = loop_thread
         self._client = client
 
-    def tables(self) -> list[str]:
-        """Return the names of all tables, sorted."""
-        return self._loop_thread.run(self._client.tables())
+    def tables(self, *, staleness_s: float = 0.0, timeout_s: float = TIMEOUT_S) -> list[str]:
+        """Return the names of all tables, sorted; see ``AsyncClient.tables``."""
+        return self._loop_thread.run(self._client.tables(staleness_s=staleness_s, timeout_s=timeout_s))
 
     def table(self, name: str, *, timeout_s: float = TIMEOUT_S) -> Table:
         """Open a table; see ``AsyncClient.table``."""

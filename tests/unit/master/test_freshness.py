@@ -131,4 +131,4 @@ def test_a_master_that_hears_no_leader_goes_by_the_time_of_its_last_entry_and_gr
 
 def test_a_master_that_cannot_tell_its_age_says_so_and_names_whom_to_ask() -> None:
     (refusal,) = only(follower().read(ListTables(), 1_000), Refuse)
-    assert refusal.detail == f"this master's catalog is of unknown age; 1000 ms are allowed: ask {OTHER}"
+    assert refusal.detail == f"this master's catalog is of unknown age; 1000 ms are allowed: ask {OTHER}, or allow more"

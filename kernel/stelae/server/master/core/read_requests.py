@@ -34,7 +34,9 @@ class ReadRequests:
             if allowed_ms:
                 where = f"ask {leader}" if leader else "ask another master"
                 fact = "of unknown age" if age_us is None else f"{age_us // 1000} ms old"
-                error = TooStale(f"this master's catalog is {fact}; {allowed_ms} ms are allowed: {where}")
+                error = TooStale(
+                    f"this master's catalog is {fact}; {allowed_ms} ms are allowed: {where}, or allow more"
+                )
             return [_refuse(event.token, error, leader)]
         if len(leadership.reads) >= self._settings.reads_pending_max:
             return [_refuse(event.token, Overloaded(f"{self._settings.reads_pending_max} reads wait; ask again"), None)]
