@@ -34,6 +34,9 @@ def test_a_master_that_gets_another_uuid_than_its_list_has_is_told_which_one_it_
     done = CliRunner().invoke(build_app("fs"), ["fs", "format", "--config", str(config)])
     assert done.exit_code == 0 and done.stdout.strip() != UUID
     assert f"[masters] lists another uuid at the address of this node: {UUID}" in done.stderr
+    # Who replaced a lost master by the page was told to remove the directory first.
+    assert done.stderr.index("keep the new uuid") < done.stderr.index("remove the directory")
+    assert "stelae master copy" in done.stderr
     config.write_text(config.read_text().replace("data", "other"))
     given = ["fs", "format", "--config", str(config), "--uuid", UUID]
     done = CliRunner().invoke(build_app("fs"), given)
