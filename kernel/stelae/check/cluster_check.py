@@ -41,6 +41,7 @@ class NodeCheck(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = ""
     silent_ms: int | None = None  #: Time since the last heartbeat of a tablet server to the leader master.
     clock_ahead_ms: int | None = None  #: How far its clock is ahead of the clock of this process.
+    clock_error_ms: int | None = None  #: How far ``clock_ahead_ms`` may be off: the time that the question took.
     quarantine: QuarantineInfo | None = None
     problem: str = ""  #: Why the node does not answer, or why the masters do not hear it; empty if it is well.
 
@@ -170,6 +171,7 @@ def _node(state: ClusterState, node_id: NodeId, role: str, problem: str) -> Node
         version="" if facts.info is None else facts.info.version,
         location="" if facts.info is None else facts.info.location,
         clock_ahead_ms=None if facts.info is None else facts.clock_ahead_ms,
+        clock_error_ms=None if facts.info is None else facts.clock_error_ms,
         quarantine=facts.quarantine,
         problem=problem,
     )

@@ -33,7 +33,9 @@ def check(
 
     If the replicas of a tablet disagree, its consensus matrix is printed: the term, leader and members that each
     replica believes. The command also compares the releases of the nodes, the settings that should be equal, the
-    clocks, and the connections between nodes. A warning reports something that does no harm yet.
+    clocks, and the connections between nodes. CLOCK is how far the clock of a node is ahead of the clock of this
+    machine, and how far that may be off, because the answer took time. A warning reports something that does no harm
+    yet.
 
     Exit code 0: no problems, although there may be warnings. 1: there are problems.
 

@@ -75,7 +75,9 @@ def format_node(
             note("uuid the node would vote without what it has acknowledged")
         elif uuid is None and settings is not None and (listed := _listed_master(settings)) is not None:
             note(f"[masters] lists another uuid at the address of this node: {listed.node_id}")
-            note("In place of a lost master, keep the new uuid. Next, copy the catalog with: stelae master copy. To start")
+            note(
+                "In place of a lost master, keep the new uuid, and copy the catalog next: stelae master copy. To start"
+            )
             note("without a copy, take the entry of the lost master out of [masters]")
             note("If this master begins a new cluster, remove the directory, and format it with --uuid")
         print(instance.node_id)

@@ -111,12 +111,13 @@ def _print_nodes(found: CheckReport) -> None:
             roles.get(node.node_id, node.mode),
             node.version or "-",
             "-" if node.role == "master" else age_text(node.silent_ms),
+            _clock(node),
             _quarantine(node),
             in_short(node.problem) or "ok",  # The full text is printed with the problems.
         )
         for node in found.nodes
     ]
-    print_fitted(("NODE", "ADDRESS", "ROLE", "VERSION", "HEARD", "QUARANTINE", "HEALTH"), rows)
+    print_fitted(("NODE", "ADDRESS", "ROLE", "VERSION", "HEARD", "CLOCK", "QUARANTINE", "HEALTH"), rows)
 
 
 def _print_masters(found: CheckReport) -> None:
@@ -124,6 +125,11 @@ def _print_masters(found: CheckReport) -> None:
     if (config := found.masters_config) is not None:
         members = ", ".join(f"{member.address} {member.member_type}" for member in config.members)
         print(f"\nmasters: config {config.op_id}: {members}")
+
+
+def _clock(node: NodeCheck) -> str:
+    """Return how far a clock is ahead of the clock of this machine, and how far that may be off."""
+    return "-" if node.clock_ahead_ms is None else f"{node.clock_ahead_ms:+d} ms ±{node.clock_error_ms}"
 
 
 def _quarantine(node: NodeCheck) -> str:

@@ -64,6 +64,17 @@ def test_a_dead_server_brings_no_matrix_for_each_of_its_tablets(capsys: pytest.C
     assert any(line.split() == ["people", "RUNNING", "3", "3", "no", "loss"] for line in out.splitlines())
 
 
+def test_the_clock_of_each_node_is_shown_with_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only ``--json`` had it, and without its error."""
+    ahead = NodeCheck(node_id=A, address="a:1", role="master", version="1.0", clock_ahead_ms=12, clock_error_ms=3)
+    behind = msgspec.structs.replace(ahead, address="b:1", role="tserver", clock_ahead_ms=-3_600_000)
+    unknown = NodeCheck(node_id=C, address="c:1", role="tserver", version="")
+    lines = printed(found(nodes=(ahead, behind, unknown)), capsys).splitlines()
+    (at,) = [line.index("CLOCK") for line in lines if "CLOCK" in line]
+    shown = [line[at:].split("  ")[0] for line in lines for address in ("a:1", "b:1", "c:1") if f" {address} " in line]
+    assert shown == ["+12 ms ±3", "-3600000 ms ±3", "-"]
+
+
 def test_matrices_have_a_limit_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     many = [tablet(f"t{number}", TabletVerdict.UNAVAILABLE, None, None, None) for number in range(MATRICES_MAX + 1)]
     out = printed(found(*many), capsys)

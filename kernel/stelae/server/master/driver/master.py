@@ -149,8 +149,8 @@ class Master:
             raise ConfigError(
                 f"this node is {node.node_id}, and [masters] lists {uuid} at its address",
                 hint="Of a new cluster: correct the list, or format a new directory with: "
-                f"stelae fs format --config FILE --uuid {uuid}. In place of a lost master: copy the catalog with "
-                "stelae master copy, or take its entry out of [masters]; start this node, and run: stelae master replace",
+                f"stelae fs format --config FILE --uuid {uuid}. In place of a lost master: run stelae master copy, or "
+                "take its entry out of [masters]; then start this node, and run: stelae master replace",
             )
 
     def stop(self) -> None:
