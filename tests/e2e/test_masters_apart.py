@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 from functools import partial
@@ -17,6 +18,7 @@ from stelae.protocol.master_errors import TooFewServers
 from stelae.spi.errors import MemberChangeRefused, Unavailable
 from stelae.spi.ids import ClusterId, NodeId
 from stelae.wire.refusals import WrongCluster
+from tests.e2e import in_process
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_master_changes import add_master
 from tests.e2e.test_masters import COLUMNS, QUICK
@@ -69,6 +71,10 @@ def test_a_removed_master_says_so_leads_clients_to_the_others_and_may_be_added_a
                 await cluster.start(gone)
                 await until(lambda: "this master was removed: config " in caplog.text)
                 assert "add it again with: stelae master add" in caplog.text
+                there = cluster.addresses[gone]
+                words = ("master", "describe", there, "--connect", there, "--json")
+                shown = json.loads((await asyncio.to_thread(in_process.stelae, *words)).stdout)
+                assert shown["node_id"] == gone and "it was removed" in shown["problem"] and shown["cluster_id"]
             async with await connected(cluster, gone) as client:
                 view = await client.masters.view()
                 assert {node for node, _ in view.members} == set(others) and view.leader in others

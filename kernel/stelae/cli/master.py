@@ -77,7 +77,9 @@ def describe(
     timeout_s: TimeoutOption = 10.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one master: its role, log, connections, disk, clock and settings. Works without a leader."""
+    """Show one master: its role, log, connections, disk, clock and settings. Works without a leader.
+
+    Give the address of a master that runs and was removed, or that waits to be added."""
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_nodes import run_master
 

@@ -7,6 +7,7 @@ from typing import Any
 from stelae.check.cluster_state import ClusterState
 from stelae.check.findings import SILENT_MS, server_problem
 from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.spi.members import Member
 
 UUID_LETTERS = 8
 """Letters of a uuid in a table. Commands take as few as four."""
@@ -56,10 +57,17 @@ def plain_masters(found: ClusterState) -> list[dict[str, Any]]:
                 "applied": "-" if report is None else report.applied,
                 "version": "" if facts.info is None else facts.info.version,
                 "uptime_ms": None if facts.info is None else facts.info.uptime_ms,
-                "problem": facts.problem or ("" if report is not None else "it has no system tablet"),
+                "problem": facts.problem or _problem(found, member, has_tablet=report is not None),
             }
         )
     return plain
+
+
+def _problem(found: ClusterState, member: Member | None, *, has_tablet: bool) -> str:
+    if member is None and (config := found.masters_config) is not None:
+        listed = ", ".join(one.address for one in config.members)
+        return f"it is none of the masters of config {config.op_id} ({listed}): it was removed, or waits to be added"
+    return "" if has_tablet else "it has no system tablet"
 
 
 def state_of(server: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
 from stelae.cli.plain_nodes import UUID_LETTERS, plain_masters, plain_servers, state_of
+from stelae.cli.unlisted_master import with_unlisted_master
 from stelae.spi.errors import Unavailable
 
 
@@ -98,7 +99,7 @@ def run_masters(cluster: MastersTarget, *, as_json: bool) -> int:
 
 def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bool) -> int:
     """Print one master and return the exit code."""
-    found = asyncio.run(_collect(cluster, masters_alone=True))
+    found = asyncio.run(_collect(cluster, masters_alone=True, master=name))
     master = _named(cluster, "master", name, plain_masters(found), "stelae master list")
     facts = found.nodes[master["node_id"]]
     if as_json:
@@ -113,7 +114,7 @@ def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
             "led by": found.address_of(master["leader"]),
             "catalog": f"last entry {master['last']}, applied up to {master['applied']}",
             "masters": ", ".join(address for _, address in (facts.info.masters if facts.info is not None else ())),
-            "config": f"{master['config_id']}, {master['type']}",
+            "config": f"{master['config_id']}, {master['type'] or 'which does not list it'}",
             **_common(facts),
         }
     )
@@ -124,12 +125,16 @@ def run_master(cluster: MastersTarget, name: str, *, settings: bool, as_json: bo
 # -- plain values ----------------------------------------------------------------------------------
 
 
-async def _collect(cluster: MastersTarget, *, masters_alone: bool) -> ClusterState:
+async def _collect(cluster: MastersTarget, *, masters_alone: bool, master: str = "") -> ClusterState:
     """Collect the state of the cluster. Without a leader, only masters can be shown.
+
+    ``master`` is the name that a user gives to one; it may be in no config.
 
     ``Unavailable``: the masters could not list the tables and servers."""
     async with cluster.masters() as (client, catalog):
         found = await collect_state(client.connection, catalog, tables=(), timeout_s=cluster.timeout_s)
+        if master:
+            found = await with_unlisted_master(found, client.connection, cluster, master)
     if found.problem and not masters_alone:
         raise Unavailable(f"{found.problem}; list the masters with: stelae master list")
     return found
