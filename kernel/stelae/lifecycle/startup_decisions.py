@@ -9,6 +9,7 @@ only; the error becomes part of the tablet's failure. If only the log cannot be 
 the next start, because nothing that the replica acknowledged is known to be lost.
 
 A log that can be read but contradicts the superblock or the consensus metadata (``log_agreement``) is a lost log.
+Consensus metadata with an earlier term than the last op id of a tombstone is lost in the same way.
 
 A replica that lost what it acknowledged must not vote as a new replica would. Rows M and N tell the two apart by the
 consensus metadata: a committed config is saved there only once its own entry is durable in the log."""
@@ -23,7 +24,7 @@ from stelae.host.directory_layout import DirectoryLayout, tablet_names
 from stelae.host.metadata_files import MetadataMissing, Record
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import is_first_copy
-from stelae.lifecycle.log_agreement import config_in_log, contradiction
+from stelae.lifecycle.log_agreement import config_in_log, contradiction, older_metadata
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Corrupt, StelaeError
 from stelae.spi.ids import ZERO, LogId, OpId, TabletId
@@ -47,6 +48,7 @@ class MetadataFinding(StrEnum):
 
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
+    OLDER = "OLDER"  #: Its term is before that of the tombstone's last op id, so it lacks votes.
     INITIAL = "INITIAL"  #: As a creation writes it: term 0, no vote, and the initial config, which is in no entry.
     VOTED = "VOTED"  #: It has a term or a vote, and still the initial config.
     COMMITTED = "COMMITTED"  #: Its config has the op id of an entry.
@@ -99,26 +101,29 @@ def _fits(written: str, found: str) -> bool:
 
 
 _READABLE = f"{MetadataFinding.INITIAL} {MetadataFinding.VOTED} {MetadataFinding.COMMITTED}"
+_USABLE = f"{MetadataFinding.ABSENT} {_READABLE}"
 
 ROWS: tuple[StartupRow, ...] = (
     StartupRow("A", "ABSENT", "ABSENT INITIAL", "ABSENT EMPTY", StartupAction.NOTHING,
         "no superblock: the tablet does not exist, or its creation was cut short"),
-    StartupRow("B", "ABSENT", "!UNREADABLE", "PRESENT DAMAGED CONTRADICTS UNREAD", StartupAction.FAIL,
+    StartupRow("B", "ABSENT", _USABLE, "PRESENT DAMAGED CONTRADICTS UNREAD", StartupAction.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
     StartupRow("C", "UNREADABLE", "*", "*", StartupAction.FAIL, "the superblock cannot be read"),
     StartupRow("D", "!UNREADABLE", "UNREADABLE", "*", StartupAction.FAIL,
         "the consensus metadata cannot be read: what was promised is unknown"),
+    StartupRow("R", "!UNREADABLE", "OLDER", "*", StartupAction.FAIL,
+        "the consensus metadata is older than the tombstone: what was promised is unknown"),
     StartupRow("E", "DELETED COPYING READY", "ABSENT", "*", StartupAction.FAIL,
         "the consensus metadata is gone: what was promised is unknown"),
     StartupRow("F", "DELETED", _READABLE, "ABSENT", StartupAction.TOMBSTONE, "deleted"),
     StartupRow("G", "DELETED", _READABLE, "!ABSENT", StartupAction.ROLL_FORWARD,
         "deleted, but its log is still there: the deletion was cut short"),
     StartupRow("H", "COPYING", _READABLE, "*", StartupAction.DELETE_SELF, "a copy was cut short"),
-    StartupRow("Q", "FIRST_COPY", "!UNREADABLE", "*", StartupAction.REMOVE, "a first copy was cut short"),
+    StartupRow("Q", "FIRST_COPY", _USABLE, "*", StartupAction.REMOVE, "a first copy was cut short"),
     StartupRow("I", "READY", _READABLE, "ABSENT", StartupAction.FAIL, "the log is gone"),
     StartupRow("J", "READY", _READABLE, "DAMAGED", StartupAction.FAIL, "the log is damaged"),
     StartupRow("P", "READY", _READABLE, "CONTRADICTS", StartupAction.FAIL,
-        "the log contradicts the superblock or the consensus metadata: acknowledged entries were lost"),
+        "the log contradicts the superblock or the consensus metadata: entries or votes of this replica were lost"),
     StartupRow("O", "READY", _READABLE, "UNREAD", StartupAction.OFFLINE,
         "the log cannot be read now; the next start of the node tries again"),
     StartupRow("K", "READY", _READABLE, "PRESENT", StartupAction.START, "ready"),
@@ -173,7 +178,7 @@ def inspect_tablet(
     state = block if superblock is None else superblock.data_state.value
     if superblock is not None and is_first_copy(superblock):
         state = SuperblockFinding.FIRST_COPY
-    promised = meta if consensus is None else _promises(consensus, superblock)
+    promised = meta if consensus is None else _promises(consensus, superblock, problems)
     finding = _log_finding(log, problems)
     if log is not None and superblock is not None and consensus is not None and state == SuperblockFinding.READY:
         finding = _compared(finding, superblock, consensus, log, op_id_at, problems)
@@ -215,8 +220,12 @@ def _read(load: Callable[[], Record], problems: list[str]) -> tuple[Record | Non
         return None, "UNREADABLE"
 
 
-def _promises(record: ConsensusRecord, superblock: Superblock | None) -> MetadataFinding:
-    if config_in_log(record.committed_config.op_id, superblock.tombstone if superblock is not None else None) > ZERO:
+def _promises(record: ConsensusRecord, superblock: Superblock | None, problems: list[str]) -> MetadataFinding:
+    tombstone = superblock.tombstone if superblock is not None else None
+    if isinstance(tombstone, OpId) and (older := older_metadata(record.term, tombstone)):
+        problems.append(older)
+        return MetadataFinding.OLDER
+    if config_in_log(record.committed_config.op_id, tombstone) > ZERO:
         return MetadataFinding.COMMITTED
     return MetadataFinding.INITIAL if record.hard_state == HardState() else MetadataFinding.VOTED
 
@@ -244,7 +253,8 @@ def _compared(
     known = config_in_log(consensus.committed_config.op_id, superblock.tombstone)
     config = known if finding is LogFinding.PRESENT else ZERO
     try:
-        wrong = contradiction(superblock.flushed, config, log, lambda index: op_id_at(superblock.log_id, index))
+        term, flushed = consensus.term, superblock.flushed
+        wrong = contradiction(flushed, config, term, log, lambda index: op_id_at(superblock.log_id, index))
     except StelaeError as error:
         problems.append(str(error))
         return LogFinding.DAMAGED if isinstance(error, Corrupt) else LogFinding.UNREAD

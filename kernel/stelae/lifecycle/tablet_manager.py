@@ -301,7 +301,7 @@ class TabletManager:
             block = tombstone_of(block, block.tombstone, None)
         elif found.log is not None:
             yield from self.complete_deletion(block)
-            self._loader.forget_failure(tablet_id)
+        self._loader.forget_failure(tablet_id)
         if removed and block.removed:  # A save that has failed may have ended before this sync (rule 7).
             yield OffLoop(lambda: self._node.files.sync_directory(self._node.layout.superblocks))
         elif removed:

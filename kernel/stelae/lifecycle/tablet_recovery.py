@@ -79,7 +79,8 @@ def _checked_log(superblock: Superblock, consensus: ConsensusRecord, wal: WalEng
         fact = f"{damage.detail}; the last good entry is {damage.last_good}"
         raise Corrupt(fact, path=damage.path, offset=damage.offset)
     config = config_in_log(consensus.committed_config.op_id, superblock.tombstone)
-    if wrong := contradiction(superblock.flushed, config, state, lambda index: wal.op_id_at(log, index)):
+    term, flushed = consensus.term, superblock.flushed
+    if wrong := contradiction(flushed, config, term, state, lambda index: wal.op_id_at(log, index)):
         raise LogContradicts(wrong)
     return state
 

@@ -6,7 +6,8 @@ disk, where they are small, but not in memory (T13): at most ``AWAKE_MAX`` are l
 longest ago is unloaded first.
 
 A replica that is being copied goes on to vote as its tombstone. If it has none, because the tablet was never on this
-node, it has promised nothing and does not vote. At the end of a copy the voter is *held*: it takes no message any more,
+node, it has promised nothing and does not vote. If its consensus metadata is older than its last op id, votes are
+missing, so it is not loaded, and does not vote. At the end of a copy the voter is *held*: it takes no message any more,
 so that the replica starts with every vote that the voter gave."""
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from stelae.host.metadata_files import MetadataMissing
 from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.host.tombstone_voter import TombstoneVoter
 from stelae.lifecycle.abandoned_copy import is_first_copy
+from stelae.lifecycle.log_agreement import older_metadata
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import OpId, TabletId
 
@@ -103,7 +105,10 @@ class Tombstones:
                 raise found
         elif isinstance(found, tuple) and tablet_id not in self._node.replicas and tablet_id not in self._held:
             block, record = found
-            if block.data_state is not DataState.READY and not is_first_copy(block):
+            last = block.tombstone
+            if isinstance(last, OpId) and (older := older_metadata(record.term, last)):
+                log.error("tombstone does not vote tablet=%s reason=%s", tablet_id, older)
+            elif block.data_state is not DataState.READY and not is_first_copy(block):
                 self._keep(self._voter(block, record))
         for then in waiting:
             then()

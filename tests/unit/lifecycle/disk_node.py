@@ -97,6 +97,8 @@ class DiskNode:
         """Create a tablet as ``with_rows`` does."""
         member = Member(node_id=NODE, address="127.0.0.1:1")
         self.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
+        metadata = ConsensusMetadata(self.disk, LAYOUT, tablet)
+        metadata.save(HardState(4, NODE), metadata.load().committed_config)
         entries = tuple(row(index) for index in range(1, LAST.index + 1))
         log = LogId(tablet, 1)
         self.wal.commit({log: Append(entries=entries[:3], commit_hint=3)}, sync=True)
@@ -105,8 +107,6 @@ class DiskNode:
         SuperblockFile(self.disk, LAYOUT, tablet).save(block)
         recovered.store.commit(edit)
         self.wal.commit({log: Append(entries=entries[3:], commit_hint=9)}, sync=True)
-        config = recovered.consensus.committed_config
-        ConsensusMetadata(self.disk, LAYOUT, tablet).save(HardState(4, NODE), config)
 
     def block(self, tablet: TabletId = TABLET) -> Superblock:
         return SuperblockFile(self.disk, LAYOUT, tablet).load()

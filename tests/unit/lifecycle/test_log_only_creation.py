@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_only import LogOnlyStore
 from stelae.host.metadata_files import CrashPoints
@@ -159,6 +160,8 @@ def test_a_creation_is_completed_whose_superblock_was_written_and_could_not_be_s
 def test_committed_entries_are_passed_over_and_never_decoded() -> None:
     node = created()
     entries = (row(41, term=3), row(42, term=3), row(43, term=4))
+    metadata = ConsensusMetadata(node.disk, LAYOUT, TABLET)
+    metadata.save(HardState(4, None), metadata.load().committed_config)
     node.wal.commit({LogId(TABLET, 1): Append(entries=entries, commit_hint=42)}, sync=True)
     recovered = after_power_loss(node).recovered()[TABLET]
     assert recovered.log.last == OpId(4, 43) and recovered.applied == OpId(3, 42)

@@ -37,6 +37,7 @@ WALS: dict[str, type[WalEngine]] = {"segmented": SegmentedWal, "lmdb": LmdbWal, 
 LOG = LogId(TABLET, 1)
 ROWS = tuple(row(index) for index in range(1, 10))
 FLUSHED = 5
+_CONFIG = TabletConfig(op_id=ZERO, members=())
 
 
 class RealNode:
@@ -58,6 +59,7 @@ class RealNode:
         for tablet in (TABLET, OTHER):
             member = Member(node_id=NODE, address="127.0.0.1:1")
             self.loader.create(TabletSettings(id=tablet, schema=SCHEMA, members=(member,)))
+            ConsensusMetadata(self.files, self.layout, tablet).save(HardState(1, NODE), _CONFIG)
             self.wal.commit({LogId(tablet, 1): Append(entries=ROWS[:FLUSHED], commit_hint=FLUSHED)}, sync=True)
             (found,) = [one for one in self.loader.recover_all() if one.superblock.tablet_id == tablet]
             edit, block = flushed(found, SCHEMA.to_bytes())

@@ -64,6 +64,8 @@ def test_every_row_is_needed() -> None:
         ((SuperblockFinding.FIRST_COPY, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.REMOVE, "Q"),
         ((SuperblockFinding.FIRST_COPY, MetadataFinding.UNREADABLE, LogFinding.ABSENT), StartupAction.FAIL, "D"),
         ((SuperblockFinding.COPYING, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.DELETE_SELF, "H"),
+        ((SuperblockFinding.DELETED, MetadataFinding.OLDER, LogFinding.ABSENT), StartupAction.FAIL, "R"),
+        ((SuperblockFinding.COPYING, MetadataFinding.OLDER, LogFinding.PRESENT), StartupAction.FAIL, "R"),
         ((SuperblockFinding.READY, MetadataFinding.ABSENT, LogFinding.PRESENT), StartupAction.FAIL, "E"),
         ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.ABSENT), StartupAction.FAIL, "I"),
         ((SuperblockFinding.READY, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.FAIL, "J"),
@@ -98,7 +100,7 @@ def test_each_row_says_what_the_design_says(
 def test_nothing_starts_or_votes_whose_promises_are_unknown() -> None:
     for block, meta, log in ALL:
         decision = decide(block, meta, log)
-        if meta in (MetadataFinding.ABSENT, MetadataFinding.UNREADABLE):
+        if meta in (MetadataFinding.ABSENT, MetadataFinding.UNREADABLE, MetadataFinding.OLDER):
             assert decision.action not in (StartupAction.START, StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD)
 
 
@@ -116,7 +118,7 @@ def add(
     block = Superblock(tablet_id=tablet, generation=3, data_state=state, flushed=flushed)
     SuperblockFile(disk, LAYOUT, tablet).save(block)
     config = TabletConfig(op_id=committed, members=())
-    ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(4), config)
+    ConsensusMetadata(disk, LAYOUT, tablet).save(HardState(5), config)
     return block.log_id
 
 
@@ -216,6 +218,8 @@ CONTRADICTIONS = [
     (OpId(4, 9), ZERO, ZERO, OpId(5, 30), "holds 5.9"),
     (OpId(4, 2), OpId(4, 9), ZERO, OpId(4, 8), "committed config is of 4.9"),
     (ZERO, OpId(4, 3), ZERO, OpId(3, 8), "holds 3.3"),
+    (ZERO, ZERO, ZERO, OpId(6, 1), "the last op id is 6.1, but the durable term is 5"),
+    (OpId(6, 9), ZERO, OpId(6, 9), OpId(6, 9), "the last op id is 6.9, but the durable term is 5"),
 ]
 
 
