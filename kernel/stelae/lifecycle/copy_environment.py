@@ -95,6 +95,8 @@ class CopyEnvironment:
     check_facts: Callable[[CopyFacts], None]
     #: Whether a node of this kind hosts the tablet: masters host only their own.
     hosts: Callable[[TabletId], bool] = lambda _tablet: True
+    #: Tells the source of an offer which item arrived damaged, so that it verifies its own bytes. Ends the session.
+    source_damaged: Callable[[CopyOffer, str], None] = lambda _offer, _item: None
     #: What one stage does beside its writes.
     side_work: Callable[[], SideWork] = DoneAtOnce
     replaced_damage: ReplacedDamage = field(default_factory=ReplacedDamage)

@@ -68,6 +68,8 @@ class ChosenSource:
                 return outcome, f"{result.why}: {result.reason}{next_step}"
             case SourceDamaged():
                 self._choice.damaged(result.source)
+                if self.offer is not None:
+                    self._env.source_damaged(self.offer, result.item)
                 fact = f"item {result.item!r} at {result.source} is damaged: {result.detail}"
                 return (
                     CopyStepOutcome.DAMAGED,

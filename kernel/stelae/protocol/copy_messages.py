@@ -43,6 +43,8 @@ class EndCopy(msgspec.Struct, frozen=True, kw_only=True):
     """End a session."""
 
     session: str
+    #: The item that arrived with other bytes than its digest says. The source then verifies it. Empty: none did.
+    damaged: str = ""
 
 
 class ChunkHead(msgspec.Struct, frozen=True, tag="chunk"):

@@ -22,6 +22,7 @@ from stelae.protocol.copy_messages import (
     encode_answer,
 )
 from stelae.server.frames import only_frame
+from stelae.server.tserver.damage_reports import DamageReports
 from stelae.server.tserver.loop_calls import LoopCalls, ThreadCalls
 from stelae.server.tserver.served_snapshot import SnapshotTaker
 from stelae.spi.copy import CopySession, CopySource, SessionKey, SessionView, SourceAnswer
@@ -52,6 +53,7 @@ class CopyService:
         self._timer: Timer | None = None
         self._of_members: set[str] = set()  # The open sessions of nodes that a config here listed.
         self.source: CopySource | None = None
+        self.reports = DamageReports(node)
 
     def start(self) -> None:
         """Make the transport's side, and register the handlers."""
@@ -92,9 +94,11 @@ class CopyService:
         )
         name = f"copy-{next(self._numbers)}"
         work = partial(self.source.begin, key, partial(self._taker.take, asked, name))
+        replica = self._node.replicas.get(asked.tablet_id)
 
         def begun(session: CopySession) -> None:
             snapshot = session.snapshot
+            self.reports.served(session)
             what = (asked.tablet_id, request.sender, session.id, snapshot.base, snapshot.last, len(snapshot.items))
             log.info("copy served tablet=%s peer=%s session=%s base=%s last=%s items=%d", *what)
             if self._is_member(asked.tablet_id, request.sender):
@@ -104,7 +108,11 @@ class CopyService:
             )
             request.reply([encode(offer)])
 
-        self._node.copy_snapshots.submit(work, partial(self._answered, request, begun))
+        def answered(result: Any) -> None:
+            self.reports.found(replica, result)
+            self._answered(request, begun, result)
+
+        self._node.copy_snapshots.submit(work, answered)
 
     def _ask(self, request: Request) -> None:
         asked = decode(_small(request), AskSource)
@@ -118,7 +126,12 @@ class CopyService:
 
     def _end(self, request: Request) -> None:
         assert self.source is not None, "handlers are registered with a source"
-        self.source.end(request.sender, decode(_small(request), EndCopy).session)
+        ended = decode(_small(request), EndCopy)
+        if ended.damaged and any(
+            (one.id, one.key.peer) == (ended.session, request.sender) for one in self.source.sessions()
+        ):
+            self.reports.reported(ended.session, ended.damaged)
+        self.source.end(request.sender, ended.session)
         request.reply()
 
     def _answered(self, request: Request, served: Callable[[Any], None], result: Any) -> None:
@@ -162,7 +175,9 @@ class CopyService:
         assert self.source is not None, "the timer runs with a source"
         self.source.expire()
         self._end_removed(self.source)
-        self._node.metrics.gauge("copy_sessions", len(self.source.sessions()))
+        sessions = self.source.sessions()
+        self.reports.keep_only({session.id for session in sessions})
+        self._node.metrics.gauge("copy_sessions", len(sessions))
         turns = self._node.turns
         self._timer = turns.call_at(turns.now_us() + EXPIRE_US, self._expire)
 

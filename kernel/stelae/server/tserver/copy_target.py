@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -23,6 +24,7 @@ from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.server.tserver.background_work import BackgroundWork
 from stelae.server.tserver.copy_sources import MessengerSources
+from stelae.server.tserver.damage_reports import report_damage
 from stelae.server.tserver.loop_calls import LoopCalls, ThreadCalls
 from stelae.spi.copy import CopyTarget
 from stelae.spi.errors import PeerError, StelaeError
@@ -127,6 +129,7 @@ class CopyTargetService:
                 settings=node.config.extra.get("stage") or StageSettings(),
                 check_facts=check_facts,
                 hosts=self._hosts,
+                source_damaged=partial(report_damage, node),
                 side_work=self._side_work,
             )
         )
