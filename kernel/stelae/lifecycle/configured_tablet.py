@@ -20,11 +20,11 @@ def check_configured(tablet: TabletSettings, stored: Sequence[bytes]) -> None:
 
     Raises ``ConfigError``, with both sides, if it is none of the versions."""
     schemas = [Schema.from_bytes(body) for body in stored]
-    configured = _text(tablet.schema)
-    if configured in map(_text, schemas):
+    configured = schema_text(tablet.schema)
+    if configured in map(schema_text, schemas):
         return
     versions = "; ".join(
-        f"{_text(schema)} (version {schema.version})" for schema in dict.fromkeys((schemas[0], schemas[-1]))
+        f"{schema_text(schema)} (version {schema.version})" for schema in dict.fromkeys((schemas[0], schemas[-1]))
     )
     raise ConfigError(
         f"[tablet] has the columns {configured}; the stored tablet {tablet.id} has {versions}",
@@ -33,6 +33,7 @@ def check_configured(tablet: TabletSettings, stored: Sequence[bytes]) -> None:
     )
 
 
-def _text(schema: Schema) -> str:
+def schema_text(schema: Schema) -> str:
+    """Return the columns and the key of a schema in words, without ids and defaults."""
     columns = ", ".join(f"{c.name} {c.type}{' (nullable)' if c.nullable else ''}" for c in schema.columns)
     return f"{columns}; key {', '.join(column.name for column in schema.key_layout.columns)}"

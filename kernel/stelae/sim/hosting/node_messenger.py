@@ -86,6 +86,10 @@ class NodeMessenger:
         """Register the handler of a one-way message."""
         self._link.on_message(kind, handler)
 
+    def send(self, to: NodeId, kind: str, frames: Sequence[Buffer]) -> bool:
+        """Send a one-way message. Return False if the network does not know the node."""
+        return self._link.send(to, kind, frames)
+
     def serve(self, kind: str, handler: Handler, *, lane: Lane = Lane.BULK) -> None:
         """Register the handler of a request."""
 
