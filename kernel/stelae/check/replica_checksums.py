@@ -2,12 +2,15 @@
 
 The first replica returns its checksum and the time up to which it has applied entries. The others are asked for their
 checksum as of the same time, as soon as they have applied that much. A replica without a checksum as of that time is
-*not compared*: its rows are not known, so the report never says that they differ."""
+*not compared*: its rows are not known, so the report never says that they differ.
+
+A replica reads its rows, also those of an earlier time, with the columns of its newest schema version. If the table is
+altered between two answers, replicas that gave an older version are asked again as of the same time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +26,9 @@ A node that hangs costs one request, which has a deadline of its own."""
 
 PAUSE_S = 0.1
 """Seconds between two of these requests."""
+
+ALTERED_MAX = 3
+"""How often replicas are asked again because the table was altered. Each time they may read all of their rows."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +64,37 @@ async def _all_at_one_time(
     for place, replica in enumerate(replicas):
         first = answers[replica.address] = await _ask(connection, tablet, replica, None)
         if isinstance(first, Checksum):
-            others = replicas[place + 1 :]
-            found = await asyncio.gather(*(_ask(connection, tablet, other, first.at) for other in others))
-            return {**answers, **{other.address: one for other, one in zip(others, found, strict=True)}}
+            answers |= await _ask_all(connection, tablet, replicas[place + 1 :], first.at)
+            return await _of_one_version(connection, tablet, replicas, answers, first.at)
     return answers
+
+
+async def _of_one_version(
+    connection: Connection,
+    tablet: TabletHealth,
+    replicas: Sequence[ReplicaHealth],
+    answers: dict[str, Checksum | str | None],
+    at: int,
+) -> dict[str, Checksum | str | None]:
+    """Ask the replicas with an older schema version than others again. Return the checksums of one version."""
+    for _ in range(ALTERED_MAX):
+        older = _of_older_versions(answers)
+        if not older:
+            return answers
+        answers = {**answers, **await _ask_all(connection, tablet, [r for r in replicas if r.address in older], at)}
+    return {**answers, **dict.fromkeys(_of_older_versions(answers), "the table was altered meanwhile")}
+
+
+def _of_older_versions(answers: Mapping[str, Checksum | str | None]) -> list[str]:
+    versions = {address: one.schema_version for address, one in answers.items() if isinstance(one, Checksum)}
+    return [address for address, version in versions.items() if version < max(versions.values())]
+
+
+async def _ask_all(
+    connection: Connection, tablet: TabletHealth, replicas: Sequence[ReplicaHealth], at: int
+) -> dict[str, Checksum | str | None]:
+    found = await asyncio.gather(*(_ask(connection, tablet, replica, at) for replica in replicas))
+    return {replica.address: one for replica, one in zip(replicas, found, strict=True)}
 
 
 async def _ask(

@@ -122,7 +122,9 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True):
 class ChecksumRequest(msgspec.Struct, frozen=True, array_like=True):
     """Ask any replica for the logical checksum of the rows that it has applied.
 
-    The answer is ``Unavailable`` if the replica has not applied entries up to ``at``, or no entries at all."""
+    The rows have the columns of the replica's newest schema version, also those of an earlier time. The answer is
+    ``Unavailable`` if the replica has not applied entries up to ``at``, or no entries at all, or if the table was
+    altered while the rows were read."""
 
     tablet_id: TabletId
     at: int | None = None  #: A hybrid timestamp; ``None``: as of the last applied entry.
@@ -134,6 +136,7 @@ class Checksum(msgspec.Struct, frozen=True, array_like=True):
     checksum: str
     applied: OpId  #: The op id of the last applied entry when the checksum was computed.
     at: int = 0  #: The hybrid timestamp of the rows.
+    schema_version: int = 0  #: The version whose columns the rows have. Only checksums of one version are comparable.
 
 
 class SplitKeysRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -34,7 +34,8 @@ class Replicas:
             answer = answer.pop(0) if len(answer) > 1 else answer[0]
         if isinstance(answer, Exception):
             raise answer
-        return Checksum(answer, APPLIED, NOW if at is None else at)
+        checksum, version = answer if isinstance(answer, tuple) else (answer, 1)
+        return Checksum(checksum, APPLIED, NOW if at is None else at, version)
 
 
 def compared(replicas: Replicas, **problems: str) -> Comparison:
@@ -114,3 +115,31 @@ def test_a_leader_that_says_nothing_leaves_the_others_to_be_compared() -> None:
 def test_nothing_is_equal_or_different_where_nothing_runs() -> None:
     found = compared(Replicas(), a="down", b="down", c="down")
     assert not found.checksum and not found.differ and len(found.not_compared) == 3
+
+
+def test_a_table_that_is_altered_between_two_answers_does_not_differ() -> None:
+    """The leader had read all rows without the new column, and then the followers with it: "rows differ", exit 1. The
+    leader is asked again, as of the same time."""
+    replicas = Replicas(a=("2-1", 2), b=[("1-1", 1), ("2-1", 2)], c=("2-1", 2))
+    assert compared(replicas) == Comparison(checksum="2-1")
+    assert replicas.asked == [("b", None), ("a", NOW), ("c", NOW), ("b", NOW)]
+
+
+def test_a_real_difference_is_found_although_the_table_was_altered() -> None:
+    replicas = Replicas(a=("2-1", 2), b=[("1-1", 1), ("3-1", 2)], c=[("1-1", 1), ("2-1", 2)])
+    assert compared(replicas).differ == ("a:1: 2-1", "b:1: 3-1", "c:1: 2-1")
+
+
+def test_a_table_that_is_altered_again_and_again_is_not_compared() -> None:
+    """Two replicas with the same version are."""
+    replicas = Replicas(a=("2-1", 9), b=[(f"1-{version}", version) for version in range(1, 9)], c=("2-1", 9))
+    found = compared(replicas)
+    assert found == Comparison(not_compared=("b:1: the table was altered meanwhile",))
+    assert len(replicas.asked) < 10
+    assert compared(Replicas(a=("2-1", 9), b=("1-1", 1), c=("3-1", 9))).differ == ("a:1: 2-1", "c:1: 3-1")
+
+
+def test_a_replica_that_does_not_answer_again_is_not_compared() -> None:
+    lost = TooOld(800)
+    replicas = Replicas(a=("2-1", 2), b=[("1-1", 1), lost], c=("2-1", 2))
+    assert compared(replicas) == Comparison(not_compared=(f"b:1: {lost}",))

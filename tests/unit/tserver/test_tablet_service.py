@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from stelae.protocol.codec import encode
-from stelae.protocol.tablet_messages import SCAN, SPLIT_BYTES_MIN, ChecksumRequest, NoSuchTablet, SplitKeysRequest
+from stelae.host.read_faults import ReadFaults
+from stelae.protocol.codec import decode, encode
+from stelae.protocol.tablet_messages import (
+    SCAN,
+    SPLIT_BYTES_MIN,
+    Checksum,
+    ChecksumRequest,
+    NoSuchTablet,
+    SplitKeysRequest,
+)
 from stelae.server.tserver.tablet_service import TabletService, replica_of
-from stelae.spi.errors import CallerError
-from stelae.spi.ids import TabletId
+from stelae.spi.errors import CallerError, StelaeError, Unavailable
+from stelae.spi.ids import OpId, TabletId
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_the_refusal_of_an_unknown_tablet_names_a_few_tablets_of_the_node(count:
 )
 def test_a_read_that_is_given_up_before_its_turn_is_skipped(handler: Any, asked: Any) -> None:
     works: list[tuple[Any, Any]] = []
-    store = SimpleNamespace(checksum=None, split_keys=None)
+    store = SimpleNamespace(checksum=None, split_keys=None, schema=SimpleNamespace(version=1))
     applier = SimpleNamespace(store=store, applied=1, timestamp=10)
     node: Any = SimpleNamespace(
         metrics=SimpleNamespace(histogram=lambda _name: None),
@@ -50,6 +59,45 @@ def test_a_read_that_is_given_up_before_its_turn_is_skipped(handler: Any, asked:
     request.open = False
     ((work, done),) = works
     done(work())
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_a_checksum_names_its_schema_version_and_is_refused_if_the_table_is_altered_meanwhile(altered: bool) -> None:
+    store = SimpleNamespace(schema=SimpleNamespace(version=3))
+
+    def checksum(at: int) -> str:
+        store.schema = SimpleNamespace(version=4 if altered else 3)
+        return f"at {at}"
+
+    store.checksum = checksum
+    applier = SimpleNamespace(store=store, applied=OpId(1, 1), timestamp=10)
+    replica = SimpleNamespace(
+        applier=applier, log_only=False, read_faults=ReadFaults(pytest.fail, pytest.fail), failure="", state="RUNNING"
+    )
+    node: Any = SimpleNamespace(
+        metrics=SimpleNamespace(histogram=lambda _name: None),
+        replicas={TabletId("t"): replica},
+        scans=SimpleNamespace(run=run_now),
+    )
+    load: Any = None
+    answers: list[Any] = []
+    request: Any = SimpleNamespace(
+        body=[encode(ChecksumRequest(TabletId("t"), None))], open=True, reply=answers.extend, refuse=answers.append
+    )
+    TabletService(node, load)._checksum(request)
+    (answer,) = answers
+    if altered:
+        assert isinstance(answer, Unavailable) and "altered while its rows were read" in str(answer)
+    else:
+        assert decode(answer, Checksum) == Checksum("at 10", OpId(1, 1), 10, 3)
+
+
+def run_now(_key: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    try:
+        found = work()
+    except StelaeError as error:
+        found = error
+    done(found)
 
 
 @pytest.mark.parametrize("depth", [1, 600])

@@ -218,15 +218,23 @@ class TabletService:
                 raise Unavailable(f"the replica has applied entries only up to {applied}; try again")
             at = asked.at
 
+        version = store.schema.version
+
+        def work() -> str:
+            found = store.checksum(at)
+            if store.schema.version != version:
+                raise Unavailable("the table was altered while its rows were read; try again")
+            return found
+
         def done(result: str | Exception) -> None:
             result = unless_stopped(replica, result)
             replica.read_faults.note(result)
             if isinstance(result, Exception):
                 _refuse(request, result, replica)
             else:
-                request.reply([encode(Checksum(result, applied, at))])
+                request.reply([encode(Checksum(result, applied, at, version))])
 
-        self._read(request, f"checksum/{asked.tablet_id}", lambda: store.checksum(at), done)
+        self._read(request, f"checksum/{asked.tablet_id}", work, done)
 
     def _split_keys(self, request: Request) -> None:
         asked = decode(only_frame(request), SplitKeysRequest)
