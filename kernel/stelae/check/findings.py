@@ -11,9 +11,10 @@ from itertools import groupby
 import msgspec
 
 from stelae.check.cluster_state import ClusterState
-from stelae.check.health import NodeFacts, TableHealth, TabletHealth, TabletVerdict
+from stelae.check.health import Members, NodeFacts, TableHealth, TabletHealth, TabletVerdict
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
+from stelae.protocol.masters_text import masters_text
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
 from stelae.spi.members import VOTING, TabletConfig
 
@@ -39,6 +40,7 @@ def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableH
         *_of_clocks(list(state.nodes.values())),
         *_of_masters(masters),
         *_of_masters_config(state.masters_config),
+        *_of_listed_masters(infos, state.masters_config),
         *_of_servers(state),
         *_of_connections(state),
         *(Finding(severity=one.severity, text=str(one)) for one in differences(infos)),
@@ -149,6 +151,20 @@ def _of_masters_config(config: TabletConfig | None) -> Iterator[Finding]:
         if member.member_type not in VOTING:
             step = "the leader gives it its vote once it has caught up; see: stelae master list"
             yield _warning(f"master {member.address} is a {member.member_type} and has no vote: {step}")
+
+
+def _of_listed_masters(infos: Sequence[NodeInfo], config: TabletConfig | None) -> Iterator[Finding]:
+    """Warn of nodes whose files list other masters than there are. They are compared by uuid, as the nodes do."""
+    masters = {} if config is None else {member.node_id: member.address for member in config.members}
+    nodes: dict[Members, list[str]] = {}
+    for info in infos:
+        nodes.setdefault(info.listed_masters, []).append(info.address)
+    for members, addresses in nodes.items():
+        listed = dict(members)
+        if listed and masters and listed.keys() != masters.keys():
+            sides = f"lists {masters_text(listed, masters)}; the masters are {masters_text(masters, listed)}"
+            step = "change it in node.toml, for the next first contact; it is read when the node starts"
+            yield _warning(f"[masters] of {', '.join(sorted(addresses))} {sides}: {step}")
 
 
 def _of_versions(state: ClusterState, infos: Sequence[NodeInfo]) -> Iterator[Finding]:

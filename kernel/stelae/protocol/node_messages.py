@@ -72,6 +72,8 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     wall_us: int  #: Its wall clock when it answered.
     free_bytes: int
     masters: tuple[tuple[NodeId, str], ...]  #: The masters that it knows.
+    #: Those in ``[masters]`` of its ``node.toml`` when it started. They are for the first contact.
+    listed_masters: tuple[tuple[NodeId, str], ...] = ()
     peers: tuple[PeerContact, ...]
     replicas: tuple[ReplicaFacts, ...]
     failed: tuple[FailedReplica, ...]

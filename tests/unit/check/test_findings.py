@@ -362,3 +362,32 @@ def test_an_even_number_of_masters_and_one_without_a_vote_are_told_with_the_next
     assert even.startswith("2 masters vote, which tolerate no more failures than 1: add one (stelae master add)")
     joins = the_warning(cluster(masters_config=masters_config(voter, new)))
     assert joins.startswith("master m1:1 is a PRE_VOTER and has no vote")
+
+
+def listing(*masters: NodeId) -> tuple[tuple[NodeId, str], ...]:
+    return tuple((node, f"{node[0]}:1") for node in masters)
+
+
+def warned_of_lists(config: TabletConfig | None, **lists: tuple[NodeId, ...]) -> list[str]:
+    nodes = [said(node, listed_masters=listing(*lists[node[0]])) for node in SERVERS if node[0] in lists]
+    state = cluster(said(M, "master", listed_masters=listing(M)), *nodes, masters_config=config)
+    masters = tablet_health(SYSTEM_TABLET, state.masters, state.nodes)
+    found = findings(state, masters, [])
+    return [one.text for one in found if "[masters]" in one.text and one.severity is Severity.WARNING]
+
+
+def test_nodes_that_list_other_masters_than_there_are_are_warned_of_together() -> None:
+    """Only the log of each node said so. With all the masters of its list gone, a node without a config finds none."""
+    config = TabletConfig(op_id=OpId(1, 9), members=(Member(node_id=M, address="f:1"),))
+    (told,) = warned_of_lists(config, a=(M, A), b=(M,), c=(M, A))
+    assert told.startswith(
+        "[masters] of a:1, c:1 lists f:1 (ffffffff), a:1 (aaaaaaaa); the masters are f:1 (ffffffff):"
+    )
+    assert "node.toml" in told
+    assert len(warned_of_lists(config, a=(A,), b=(B,), c=(M,))) == 2
+
+
+def test_lists_are_compared_by_uuid_and_only_if_both_sides_are_known() -> None:
+    config = TabletConfig(op_id=OpId(1, 9), members=(Member(node_id=M, address="another-name:1"),))
+    assert warned_of_lists(config, a=(M,), b=(), c=(M,)) == []
+    assert warned_of_lists(None, a=(A,)) == []

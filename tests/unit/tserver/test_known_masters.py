@@ -105,3 +105,13 @@ def test_a_server_that_is_handed_over_follows_masters_whose_config_has_a_lower_o
     known.follow(StoredMasters(TWO, config(1, D)))
     assert known.lost and known.config_id == OpId(1, 1)
     assert known.learn(config(2, D, B), TWO) and not known.learn(config(9, A), ONE)
+
+
+def test_masters_whose_uuids_begin_alike_are_told_by_their_whole_uuids() -> None:
+    """A list with a wrong last digit looked like the config beside it."""
+    wrong = NodeId(D[:-1] + "e")
+    known = KnownMasters([member(A), member(wrong)], None)
+    known.learn(config(7, A, D), ONE)
+    told = known.difference_to_file()
+    assert f"({wrong})" in told and f"({D})" in told
+    assert told.count("(aaaaaaaa)") == 2, "the others stay short"

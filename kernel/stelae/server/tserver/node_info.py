@@ -75,6 +75,7 @@ class NodeInfoService:
             wall_us=node.engines.services.clock.wall_us(),
             free_bytes=node.free_bytes(),
             masters=tuple(self._masters().items()),
+            listed_masters=tuple((member.node_id, member.address) for member in config.masters),
             peers=self._peers(),
             replicas=tuple(self._facts(replica) for _, replica in sorted(node.replicas.items())),
             failed=self._failed(),

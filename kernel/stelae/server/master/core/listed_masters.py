@@ -5,9 +5,9 @@ harmless: the list is only for the first contact, and the newest committed confi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from stelae.spi.ids import NodeId
+from stelae.protocol.masters_text import masters_text
 from stelae.spi.members import Member, TabletConfig
 
 NEXT_STEP = "the masters of the config count; list them in [masters] of every node.toml, for the next first contact"
@@ -19,9 +19,5 @@ def difference(listed: Iterable[Member], config: TabletConfig) -> str:
     masters = {member.node_id: member.address for member in config.members}
     if mine.keys() == masters.keys():
         return ""
-    return f"[masters] lists {text(mine)}; by config {config.op_id} the masters are {text(masters)}: {NEXT_STEP}"
-
-
-def text(masters: Mapping[NodeId, str]) -> str:
-    """Return masters in words: their addresses, each with the first letters of its uuid."""
-    return ", ".join(f"{address} ({node_id[:8]})" for node_id, address in masters.items()) or "none"
+    sides = masters_text(mine, masters), masters_text(masters, mine)
+    return f"[masters] lists {sides[0]}; by config {config.op_id} the masters are {sides[1]}: {NEXT_STEP}"
