@@ -24,7 +24,7 @@ from stelae.client.link_upkeep import LinkUpkeep
 from stelae.client.lookup_queue import LookupQueue
 from stelae.client.member_lookup import MemberLookup
 from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
-from stelae.client.page_rows import PageRows
+from stelae.client.page_rows import PageRows, in_key_order
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns, check_loop
 from stelae.client.writer_core import BACKOFF_S_MAX, BACKOFF_S_MIN
@@ -57,7 +57,7 @@ from stelae.rows.operations import Operation
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
-from stelae.spi.scan import Order, ScanSpec
+from stelae.spi.scan import ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpResult
 from stelae.wire.messenger import Identity, Lane, Messenger, Response
@@ -451,7 +451,7 @@ class ConnectedTablet:
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
-        asked = _ordered(spec)
+        asked = in_key_order(spec)
         reader = reader or PageRows(asked)
         kind, since = SCAN if reader.since is None else DIFF, reader.since
         request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file, since=since))
@@ -485,7 +485,7 @@ class ConnectedTablet:
             Unavailable: no leader could serve in time.
             TooOld, SchemaMismatch: see ``TabletStore.scan``.
         """
-        asked = _ordered(spec or ScanSpec())
+        asked = in_key_order(spec or ScanSpec())
         reader = PageRows(asked)
         while True:
             page, decoded = await self.page(asked, at=at, reader=reader, timeout_s=timeout_s)
@@ -499,10 +499,3 @@ class ConnectedTablet:
             if limit is not None and limit <= 0:
                 return
             asked = msgspec.structs.replace(asked, after=page.after, limit=limit)
-
-
-def _ordered(spec: ScanSpec) -> ScanSpec:
-    """Return a scan in key order: pages end at a key, so that any replica can continue behind it."""
-    if spec.order is Order.ANY:
-        return msgspec.structs.replace(spec, order=Order.KEY)
-    return spec

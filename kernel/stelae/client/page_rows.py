@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
+
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.changes import changes_layout
 from stelae.rows.parquet_rows import Footer, read_stored
@@ -86,3 +88,10 @@ def _counted(count: int, decode: Callable[[], RowBatch]) -> RowBatch:
     if len(rows) != count:
         raise Corrupt(f"a page announces {count} rows and has {len(rows)}")
     return rows
+
+
+def in_key_order(spec: ScanSpec) -> ScanSpec:
+    """Return a scan in key order: pages end at a key, so that any replica can continue behind it."""
+    if spec.order is Order.ANY:
+        return msgspec.structs.replace(spec, order=Order.KEY)
+    return spec
