@@ -1,7 +1,10 @@
 """Finds the present masters by asking every node that a client knows, and takes the newest config.
 
 Masters answer, also those that were removed, and tablet servers. So a client that was idle while all masters were
-replaced finds the new ones through the servers of its tables."""
+replaced finds the new ones through the servers of its tables.
+
+A master that waits to join repeats what the masters of its file say, which may be of another cluster with the same id
+by mistake. So its answer counts only if it is of the cluster that the client knows, or if there is no other one."""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from stelae.client.member_lookup import TabletMembers
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.spi.errors import StelaeError, Unavailable
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, OpId
 
 SERVERS_MAX = 8
 """The most tablet servers that are asked besides the masters; others would say the same."""
@@ -28,6 +31,7 @@ class MastersLookup:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._founded_us = 0  #: The founding of the cluster that was found last; 0: none yet.
 
     async def newest(self, known: Iterable[NodeId], deadline_ms: int = CALL_MS) -> MastersView | None:
         """Return the view with the newest config, of those that know a leader first; ``None`` if no node knows masters.
@@ -56,7 +60,10 @@ class MastersLookup:
                 views.append(decode(answer.body[0], MastersView))
             except (StelaeError, IndexError):
                 continue
-        return newest_view(views)
+        newest = newest_view(views, self._founded_us)
+        if newest is not None and newest.founded_us:
+            self._founded_us = newest.founded_us
+        return newest
 
     async def view(self, known: Iterable[NodeId], deadline: float) -> MastersView:
         """Return the newest view, and keep links to its masters. ``Unavailable``: no node knew masters in time."""
@@ -76,11 +83,15 @@ class MastersLookup:
         return TabletMembers(members=view.members, leader=view.leader, config=view.config.op_id)
 
 
-def newest_view(views: Iterable[MastersView]) -> MastersView | None:
-    """Return the view with the newest config, of those that know a leader first; ``None`` if none has masters."""
-    return max((view for view in views if view.members), key=_rank, default=None)
+def newest_view(views: Iterable[MastersView], founded_us: int = 0) -> MastersView | None:
+    """Return the view with the newest config, of those that know a leader first; ``None`` if none has masters.
+
+    ``founded_us``: when the cluster that the client knows was founded; 0: it knows none yet."""
+    named = [view for view in views if view.members]
+    sure = [view for view in named if not view.hearsay or view.founded_us == founded_us]
+    return max(sure or (() if founded_us else named), key=_rank, default=None)
 
 
-def _rank(view: MastersView) -> tuple[object, bool]:
+def _rank(view: MastersView) -> tuple[OpId, bool]:
     assert view.config is not None
     return view.config.op_id, view.leader is not None

@@ -30,7 +30,7 @@ async def check_one_cluster(messenger: Messenger, nodes: Mapping[NodeId, str]) -
     deadline = loop.time() + CHECK_S
     while len(nodes) > 1:
         views = await _views(messenger, nodes)
-        of = {view.founded_us: address for address, view in views.items() if view.founded_us}
+        of = {view.founded_us: address for address, view in views.items() if view.founded_us and not view.hearsay}
         if len(of) > 1:
             told = " and ".join(f"{address} is of that founded at {founded_at(us)}" for us, address in of.items())
             raise WrongCluster(f"two clusters have one id: {told}; {NEXT_STEP}")

@@ -30,6 +30,9 @@ class MastersView(msgspec.Struct, frozen=True, kw_only=True):
     #: When the cluster of ``config`` was put on record. 0: it was not yet, or the node cannot say. Op ids of two
     #: clusters do not compare, also if both have one id.
     founded_us: int = 0
+    #: The node is a master that waits to join: no catalog of its own says of which cluster it is, and the masters that
+    #: its file lists may be those of another one.
+    hearsay: bool = False
 
     @property
     def members(self) -> tuple[tuple[NodeId, str], ...]:

@@ -37,6 +37,7 @@ class Network:
         self._slow_hellos = slow_hellos
         self._refusal = refusal  #: What a hello to ``SLOW`` gets in place of its answer.
         self.founded_us = {NODES[FAST]: founded_us.get("fast", 0), NODES[SLOW]: founded_us.get("slow", 0)}
+        self.hearsay = False  #: Whether the slow node is a master that waits to join.
         self.starting = 0  #: How often the fast node cannot say yet of which cluster it is.
         self.closed = False
 
@@ -68,7 +69,13 @@ class Network:
         starts = node == NODES[FAST] and self.starting > 0
         self.starting -= starts
         config = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=node, address=FAST),))
-        return MastersView(node_id=node, config=config, leader=None, founded_us=0 if starts else founded_us)
+        return MastersView(
+            node_id=node,
+            config=config,
+            leader=None,
+            founded_us=0 if starts else founded_us,
+            hearsay=self.hearsay and node == NODES[SLOW],
+        )
 
     def close(self) -> None:
         self.closed = True
@@ -175,6 +182,13 @@ def test_nodes_of_one_cluster_and_nodes_that_know_no_masters_are_not_refused() -
     for founded_us in ({"fast": ONE, "slow": ONE}, {"fast": ONE}, {}):
         client, _ = asyncio.run(connected(Network(slow_hellos=0, **founded_us)))
         assert set(client.nodes) == set(NODES.values())
+
+
+def test_a_master_that_waits_to_join_and_repeats_what_another_cluster_says_is_not_refused() -> None:
+    """Its file lists the wrong masters. What it says of them does not count."""
+    network = Network(slow_hellos=0, fast=ONE, slow=TWO)
+    network.hearsay = True
+    asyncio.run(connected(network))
 
 
 @pytest.mark.parametrize(

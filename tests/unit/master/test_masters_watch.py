@@ -74,8 +74,15 @@ class Watched:
         return call
 
 
-def said(node: NodeId, known: TabletConfig | None, leader: NodeId | None = None, founded_us: int = ONE) -> MastersView:
-    return MastersView(node_id=node, config=known, leader=leader, founded_us=founded_us)
+def said(
+    node: NodeId,
+    known: TabletConfig | None,
+    leader: NodeId | None = None,
+    founded_us: int = ONE,
+    *,
+    hearsay: bool = False,
+) -> MastersView:
+    return MastersView(node_id=node, config=known, leader=leader, founded_us=founded_us, hearsay=hearsay)
 
 
 def test_a_master_that_hears_a_leader_asks_nobody_and_answers_from_its_log() -> None:
@@ -117,7 +124,7 @@ def test_a_joining_master_knows_the_masters_and_is_not_removed() -> None:
     assert master.view() == said(A, None, founded_us=0)
     master.answers = {B: said(B, config(OpId(2, 7), B, C), leader=C)}
     master.pass_a_look()
-    assert master.view() == said(A, config(OpId(2, 7), B, C), leader=C)
+    assert master.view() == said(A, config(OpId(2, 7), B, C), leader=C, hearsay=True)
     master.replicas[SYSTEM_TABLET] = SimpleNamespace(
         status=SimpleNamespace(config=config(ZERO), committed_config=config(ZERO), leader=None), failure=""
     )
@@ -161,7 +168,7 @@ def test_what_a_joining_master_has_heard_of_another_cluster_does_not_count_once_
     master = Watched(None, founded_us=None)
     master.answers = {B: said(B, config(OpId(9, 9), D), D, TWO)}
     master.pass_a_look()
-    assert master.view() == said(A, config(OpId(9, 9), D), D, TWO)
+    assert master.view() == said(A, config(OpId(9, 9), D), D, TWO, hearsay=True)
     own = config(OpId(2, 7), A, C)
     status = SimpleNamespace(config=own, committed_config=own, leader=None)
     master.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status, failure="")

@@ -121,8 +121,14 @@ class MastersWatch:
         if leader is None and heard is not None and self._is_of_this_cluster(heard):
             leader = heard.leader
         config, founded = self._newest
-        name = self._node.node_id
-        return MastersView(node_id=name, config=config, leader=leader, removed=self.removed, founded_us=founded)
+        return MastersView(
+            node_id=self._node.node_id,
+            config=config,
+            leader=leader,
+            removed=self.removed,
+            founded_us=founded,
+            hearsay=founded != self._founding(),
+        )
 
     def _replica(self) -> SystemReplica | None:
         return self._node.replicas.get(SYSTEM_TABLET)
