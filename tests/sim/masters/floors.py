@@ -80,6 +80,7 @@ COMING = {
         "changed_to_one",
         "changed_while_cut",
         "changed_while_down",
+        "client_told_of_another_cluster",
         "config_committed",
         "config_lost",
         "config_survived",
@@ -87,6 +88,7 @@ COMING = {
         "copied_over",
         "disk_lost",
         "emptied_and_started",
+        "file_of_two_clusters",
         "followed_by_client",
         "followed_by_server",
         "foreign",
@@ -94,6 +96,7 @@ COMING = {
         "refused.MEMBER_CHANGE_REFUSED",
         "refused.NOT_LEADER",
         "refused.NO_CHANGE",
+        "refused_by_another_cluster",
         "remove",
         "removed_comes_back",
         "removed_runs_on",
@@ -101,6 +104,7 @@ COMING = {
         "replace_lost",
         "struck",
         "told_an_older_list",
+        "told_of_another_cluster",
     )
 } | {"read.by_removed_master"}
 """What happens in runs in which masters come and go. ``emptied_and_started``: under the uuid of a lost disk.
@@ -108,7 +112,9 @@ COMING = {
 ``copied``: a new master got the catalog as a copy, and ``copied_over``: so did one that was away for too long.
 
 ``config_survived``: another leader commits a change of masters, ``config_lost``: it is replaced in a log, and
-``struck``: the master that was asked for a change has crashed."""
+``struck``: the master that was asked for a change has crashed.
+
+``file_of_two_clusters``: a server whose file names a master of another cluster, too, has started."""
 
 FLOORS = FAULTS | STRIKES | CHANGES | ACTIONS | OUTCOMES | OTHERS | COMING
 

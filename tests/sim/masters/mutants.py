@@ -275,4 +275,28 @@ MUTANTS: tuple[Mutant, ...] = (
         invariant="one_cluster",
         seed=13,
     ),
+    Mutant(
+        name="masters: a server follows the newer config of another cluster with the same id",
+        rule="ADR 80; issue, two clusters mixed up are refused or harmless",
+        target="stelae.server.tserver.known_masters:KnownMasters.are_others",
+        replacement=mutations.take_all_for_ours,
+        invariant="one_cluster",
+        seed=13,
+    ),
+    Mutant(
+        name="masters: a master counts a server of another cluster with the same id",
+        rule="ADR 80; issue, two clusters mixed up are refused or harmless",
+        target=f"{CORE}.master_core:MasterCore._is_of_another_cluster",
+        replacement=mutations.take_all_for_ours,
+        invariant="one_cluster",
+        seed=13,
+    ),
+    Mutant(
+        name="masters: a master that waits to join does not say that it only repeats what others say",
+        rule="ADR 80; issue, two clusters mixed up are refused or harmless",
+        target=f"{DRIVER}.masters_watch:MastersWatch.view",
+        replacement=mutations.hide_hearsay,
+        invariant="one_cluster",
+        seed=38,
+    ),
 )

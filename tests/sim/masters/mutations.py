@@ -203,6 +203,14 @@ def never_lost(original: Any, self: Any, now_us: int) -> bool:
     return False
 
 
+def take_all_for_ours(original: Any, self: Any, told: Any) -> bool:
+    return False
+
+
+def hide_hearsay(original: Any, self: Any) -> Any:
+    return msgspec.structs.replace(original(self), hearsay=False)
+
+
 def rank_the_oldest_first(original: Any, view: Any) -> Any:
     config_id, leads = original(view)
     return (-config_id.term, -config_id.index), leads

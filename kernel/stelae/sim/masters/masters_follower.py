@@ -16,7 +16,7 @@ from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tserver import SimServer
-from stelae.sim.masters.world import MastersWorld
+from stelae.sim.masters.world import FOREIGN, MastersWorld, master_node
 from stelae.spi.ids import NodeId
 
 SERVERS_ASKED = 2
@@ -50,6 +50,7 @@ class MastersFollower:
         self._everyone = everyone
         self.masters = list(present)
         self.view: MastersView | None = None
+        self._founded_us = 0
         self.on_changed: Callable[[], None] = lambda: None
         self._rng: random.Random | None = None
         self._servers: Sequence[SimServer] = ()
@@ -99,11 +100,19 @@ class MastersFollower:
     def _heard(self, view: MastersView) -> None:
         """Take the newest of the view so far and this one."""
         known = self.view
-        newest = newest_view([view] if known is None else [view, known])
+        newest = newest_view([view] if known is None else [view, known], self._founded_us)
         if newest is None or newest.config is None or view.config is None:
+            return
+        if view.config.member(master_node(FOREIGN)) is not None:
+            self._world.coverage.hit("masters.client_told_of_another_cluster")
+            if newest is view:
+                self._world.report("one_cluster", f"{self._endpoint.name} follows masters of another cluster")
+                return
+        if view.hearsay and newest is not view:
             return
         before = None if known is None else known.config
         self.view = newest
+        self._founded_us = newest.founded_us or self._founded_us
         self._world.on_told(self._endpoint.name, view.config, before, newest.config)
         if before is None or before.op_id != newest.config.op_id:
             self.masters = [self._everyone[node_id] for node_id, _ in newest.members]

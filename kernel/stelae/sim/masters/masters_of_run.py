@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from stelae.protocol.codec import encode
+from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest
 from stelae.sim.coverage import Coverage
-from stelae.sim.draw import chance, pick, stream
+from stelae.sim.draw import between, chance, pick, stream
 from stelae.sim.masters.committed_log import CommittedLog
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.master_profile import copying, draw_master_profile, keeping_log
@@ -19,13 +21,19 @@ from stelae.sim.masters.operator import MastersOperator
 from stelae.sim.masters.tserver import SimServer
 from stelae.sim.masters.world import FOREIGN, Committed, MastersWorld, master_member
 from stelae.spi.ids import NodeId
-from stelae.spi.members import Member
+from stelae.spi.members import AddServer, Member
 
 CHANGES_SHARE: Final = 0.3
 """The share of the runs in which masters change."""
 
 FOREIGN_SHARE: Final = 0.5
 """Of these, the share with a master of another cluster."""
+
+STRAYS_SHARE: Final = 0.5
+"""Of the tablet servers of such a run, the share whose file may name that master by mistake."""
+
+FOREIGN_US: Final = (400_000, 1_500_000)
+"""Shortest and longest time between two changes of the other cluster."""
 
 SINGLE_SHARE: Final = 0.25
 """Of these, the share in which a single master bootstraps the cluster."""
@@ -96,6 +104,27 @@ class MastersOfRun:
             master.start()
         if self.operator is not None:
             self.operator.start()
+        if self._foreign is not None:
+            self._change_foreign(self._foreign, self.rng("foreign"))
+
+    def let_stray(self, server: SimServer) -> None:
+        """Let some servers meet the master of the other cluster."""
+        rng = self.rng(f"{server.endpoint.name} strays")
+        if self._foreign is not None and chance(rng, STRAYS_SHARE):
+            server.stray(rng, master_member(FOREIGN))
+
+    def _change_foreign(self, foreign: SimMaster, rng: random.Random) -> None:
+        """Start the other cluster's master again, and give it another address, so that its op ids get high."""
+        if self._world.healed:
+            return
+        if foreign.leader_term is None:
+            foreign.start()
+        else:
+            change = AddServer(node_id=foreign.node_id, address=f"10.2.0.1:{between(rng, 1024, 65535)}")
+            body = encode(ChangeMastersRequest(change))
+            foreign.receive_request(foreign.node_id, CHANGE_MASTERS, body, lambda _: foreign.crash())
+        pause_us = between(rng, *FOREIGN_US)
+        self._world.scheduler.after(pause_us, "foreign", lambda: self._change_foreign(foreign, rng))
 
     def stop(self) -> None:
         """Let the operator complete its goal, and choose no other."""
@@ -128,6 +157,8 @@ class MastersOfRun:
         newest = self._world.masters_config
         if len(self._world.configs) > 1:
             found += [f"{s.endpoint.name} has old masters" for s in servers if s.masters_view().config != newest]
+        if servers_there := self._foreign_world.committed_catalog.servers:
+            self._world.report("one_cluster", f"the other cluster counts {', '.join(sorted(servers_there))} as its own")
         if (violation := self._foreign_world.violation) is not None:
             self._world.report("one_cluster", f"the other cluster: {violation.invariant}: {violation.detail}")
         return found

@@ -79,7 +79,7 @@ class MastersSimulation:
         rng = stream(seed, "masters/world")
         count = between(rng, SERVERS_MIN, SERVERS_MAX)
         self._servers = [
-            SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._masters, self._parts.listed)
+            SimServer(self._world, p, stream(seed, f"masters/server/{p}"), self._parts.peers, self._parts.listed)
             for p in range(count)
         ]
         self._server_by_node = {server.node_id: server for server in self._servers}
@@ -120,6 +120,7 @@ class MastersSimulation:
         for server in self._servers:
             if self._parts.operator is not None:
                 server.ask_others(self._parts.rng(server.endpoint.name), self._server_by_node)
+            self._parts.let_stray(server)
             server.start()
         for client in self._clients:
             if self._parts.operator is not None:

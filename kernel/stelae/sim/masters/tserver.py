@@ -20,12 +20,12 @@ from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat, HeartbeatRep
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.tserver.known_masters import KnownMasters
 from stelae.server.tserver.reporting import Reporter, ServerFacts
-from stelae.sim.draw import between, pick, skewed
+from stelae.sim.draw import between, chance, pick, skewed
 from stelae.sim.masters.master import SimMaster
 from stelae.sim.masters.messenger import Answered, CallAnswer
 from stelae.sim.masters.network import SimEndpoint
 from stelae.sim.masters.tablet_groups import ModelReplica, TabletGroups
-from stelae.sim.masters.world import MastersWorld, server_node
+from stelae.sim.masters.world import FOREIGN, MastersWorld, master_node, server_node
 from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError
 from stelae.spi.ids import ZERO, IncarnationId, NodeId, TabletId
@@ -38,6 +38,12 @@ LATE_US = 200_000
 """Time from the first heartbeat of a new run to the arrival of the last one of the previous run."""
 WORK_US = (1_000, 900_000)
 """Shortest and longest time from the arrival of an action to its effect."""
+
+EDIT_US = (1_000_000, 4_000_000)
+"""Shortest and longest time between two edits of the file of a server that strays."""
+
+STRAY_SHARE = 0.5
+"""The share of the starts at which the file of a server that strays names a master of another cluster."""
 
 Deleted = Callable[["SimServer", DeleteReplica, ModelReplica], None]
 
@@ -76,6 +82,7 @@ class SimServer:
         self._epoch = 0
         self._sent: dict[str, Heartbeat] = {}
         self._late: dict[str, Heartbeat] = {}
+        self._straying: tuple[random.Random, Member] | None = None
         self._reporter = self._new_reporter()
         self._asking: random.Random | None = None
         self._servers: Mapping[NodeId, SimServer] = {}
@@ -83,6 +90,21 @@ class SimServer:
     def ask_others(self, rng: random.Random, servers: Mapping[NodeId, SimServer]) -> None:
         """Ask other nodes for the masters from now on, whenever no master names the leader."""
         self._asking, self._servers = rng, servers
+
+    def stray(self, rng: random.Random, foreign: Member) -> None:
+        """Let the file name a master of another cluster by mistake, besides those of this one, at some starts.
+
+        Somebody edits the file and starts the server again from time to time."""
+        self._straying = rng, foreign
+
+        def edited() -> None:
+            if self.endpoint.up and not self.endpoint.paused and not self._world.healed:
+                self.crash()
+                self.restart()
+            if not self._world.healed:
+                self._world.scheduler.after(between(rng, *EDIT_US), "edit", edited)
+
+        self._world.scheduler.after(between(rng, *EDIT_US), "edit", edited)
 
     def start(self) -> None:
         """Start the first run, with a replica of a tablet that no master knows on the disk."""
@@ -200,10 +222,19 @@ class SimServer:
     def _new_reporter(self) -> Reporter:
         """Return the reporter of a new run. The config of the masters that the last run knew is stored."""
         incarnation = IncarnationId(f"{(self.position + 1) * 1000 + self._epoch:016x}")
-        self._known, self._leader = KnownMasters(self._listed, self._known.followed), None
+        self._known, self._leader = KnownMasters(self._file(), self._known.followed), None
         reporter = Reporter(self.node_id, incarnation, ())
         reporter.masters_changed(self._known.addresses, self._known.followed)
         return reporter
+
+    def _file(self) -> Sequence[Member]:
+        """Return the masters in its file. A server that has no config yet would belong to whichever it hears first."""
+        if self._straying is not None and self._known.followed is not None:
+            rng, foreign = self._straying
+            if chance(rng, STRAY_SHARE):
+                self._world.coverage.hit("masters.file_of_two_clusters")
+                return [*self._listed, foreign]
+        return self._listed
 
     def _beat(self, epoch: int) -> None:
         """Send one round of heartbeats, and schedule the next."""
@@ -271,6 +302,13 @@ class SimServer:
     def _learn(self, config: TabletConfig | None, founded_us: int) -> bool:
         before = self._known.config
         learned = config is not None and self._known.learn(config, founded_us)
+        if config is not None and config.member(master_node(FOREIGN)) is not None:
+            self._world.coverage.hit("masters.told_of_another_cluster")
+            if learned:
+                self._world.report(
+                    "one_cluster", f"{self.endpoint.name} follows config {config.op_id} of another cluster"
+                )
+            return learned
         if config is not None and self._known.config is not None:
             self._world.on_told(self.endpoint.name, config, before, self._known.config)
         return learned
@@ -285,7 +323,11 @@ class SimServer:
             self._world.network.send(master.endpoint.name, self.endpoint, "heartbeat reply", lambda: replied(answer))
 
         def replied(answer: CallAnswer) -> None:
-            if epoch == self._epoch and isinstance(answer, bytes):
+            if epoch != self._epoch:
+                return
+            if not isinstance(answer, bytes) and master.position == FOREIGN:
+                self._world.coverage.hit("masters.refused_by_another_cluster")
+            if isinstance(answer, bytes):
                 reply = decode(answer, HeartbeatReply)
                 self._answered(master.node_id, reply)
                 self._reporter.replied(master.node_id, reply)

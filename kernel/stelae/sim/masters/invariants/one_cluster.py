@@ -1,4 +1,4 @@
-"""Nothing of another cluster is taken: no master of it becomes a member, and its catalog stays its own."""
+"""Two clusters stay apart: no master of the other one becomes a member, and no server or client follows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from stelae.sim.masters.world import FOREIGN, Committed, master_node
 class OneCluster(MastersInvariant):
     """No config of the masters lists a master of another cluster, whatever id that cluster has.
 
-    The logs of both begin alike, so entries of the one would be taken for those of the other."""
+    The logs of both begin alike, so entries of the one would be taken for those of the other. Servers and clients
+    report by themselves if they follow masters of the other cluster, and the run reports a server that counts there."""
 
     name: ClassVar[str] = "one_cluster"
     source: ClassVar[str] = "issue: two clusters mixed up are refused or harmless; ADR 80"
