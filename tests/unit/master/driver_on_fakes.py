@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stelae.host.hybrid_clock import ClockSettings, timestamp
+from stelae.host.read_faults import ReadFaults
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.codec import encode
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
@@ -106,6 +107,7 @@ class DriverOnFakes:
         stamped_us: int = 0,
         clock: ClockSettings | None = None,
         committed: TabletConfig | None = None,
+        scan: Callable[[Any], Any] = lambda _spec: EmptyCursor(),
     ) -> None:
         self.steps: list[list[Event]] = []
         self.calls: list[tuple[NodeId, str]] = []
@@ -113,7 +115,7 @@ class DriverOnFakes:
         self.removed: list[NodeId] = []
         self.handlers: dict[str, Any] = {}
         self.turns = ManualTurns()
-        store = SimpleNamespace(scan=lambda spec: _EmptyCursor())
+        store = SimpleNamespace(scan=scan)
         self.applier = SimpleNamespace(
             applied=applied, store=store, timestamp=timestamp(stamped_us) if stamped_us else 0, on_group=None
         )
@@ -126,6 +128,7 @@ class DriverOnFakes:
             on_status=None,
             read_index=lambda done: None,
             fail=lambda reason: None,
+            read_faults=ReadFaults(lambda reason: None, lambda reason: None),
         )
         loader: Any = SimpleNamespace(delayed={})
         self.node = self._node(clock or ClockSettings())
@@ -201,7 +204,7 @@ class DriverOnFakes:
         return SimpleNamespace(add_done_callback=lambda call: None)
 
 
-class _EmptyCursor:
+class EmptyCursor:
     """A scan of a store without rows."""
 
     def __enter__(self) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from stelae.host.apply import Applier
 from stelae.host.rejection_errors import NotProposed
+from stelae.host.read_faults import ReadFaults
 from stelae.host.replica import Replica
 from stelae.sim.draw import chance, skewed
 from stelae.sim.masters.committed_log import CommittedLog
@@ -74,6 +75,11 @@ class FaultyReplica:
     def applier(self) -> Applier:
         """As the replica."""
         return self.inner.applier
+
+    @property
+    def read_faults(self) -> ReadFaults:
+        """As the replica."""
+        return self.inner.read_faults
 
     @property
     def status(self) -> Status:

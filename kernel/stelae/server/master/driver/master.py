@@ -166,6 +166,8 @@ class Master:
         if self._replica is not None:
             self._replica.applier.on_group = None
             self._replica.on_status = None
+        if self._load is not None:
+            self._load.stop()
         self.core = self._replica = self._load = self._masters = None
         self._leadership = (0, None)
         self._events = []
@@ -207,7 +209,7 @@ class Master:
     def _begin_load(self, replica: SystemReplica) -> None:
         self._replica = replica
         self._loader.delayed.pop(SYSTEM_TABLET, None)
-        self._load = CatalogLoad(replica, self._node.scans, partial(self._loaded, replica))
+        self._load = CatalogLoad(replica, self._node.scans, self._node.turns, partial(self._loaded, replica))
         replica.applier.on_group = self._applied
         replica.on_status = self._status_changed
         if replica.applier.timestamp:

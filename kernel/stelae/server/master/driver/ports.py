@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from stelae.host.apply import Applier
 from stelae.host.ports import BlockingPool, Turns
+from stelae.host.read_faults import ReadFaults
 from stelae.host.settings import NodeConfig, TabletSettings
 from stelae.spi.consensus import Status
 from stelae.spi.errors import StelaeError
@@ -78,6 +79,11 @@ class SystemReplica(Protocol):
 
     @property
     def applier(self) -> Applier: ...
+    @property
+    def read_faults(self) -> ReadFaults:
+        """Decides when failed reads of its rows fail it."""
+        ...
+
     @property
     def status(self) -> Status: ...
 
