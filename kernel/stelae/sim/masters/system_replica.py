@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 
 from stelae.host.apply import Applier
-from stelae.host.rejection_errors import NotProposed
 from stelae.host.read_faults import ReadFaults
+from stelae.host.rejection_errors import NotProposed
 from stelae.host.replica import Replica
 from stelae.sim.draw import chance, skewed
 from stelae.sim.masters.committed_log import CommittedLog
