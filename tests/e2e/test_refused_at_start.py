@@ -43,6 +43,7 @@ def test_a_server_with_neither_masters_nor_a_tablet_is_refused(tmp_path: Path) -
 
 
 def test_a_tablet_section_that_differs_from_the_stored_tablet_is_refused(tmp_path: Path) -> None:
+    """A mistyped id started a second, empty tablet beside the old one."""
     uuid = secrets.token_hex(16)
     (port,) = free_ports(1)
     tablet = (
@@ -56,6 +57,9 @@ def test_a_tablet_section_that_differs_from_the_stored_tablet_is_refused(tmp_pat
     said = run("tserver", file, expect=2)
     assert f"{file}: [tablet] has the columns id string; key id" in said
     assert "tablet t has id int64; key id (version 1)" in said
+    file.write_text(file.read_text().replace("string", "int64").replace('id = "t"', 'id = "tt"'))
+    said = run("tserver", file, expect=2)
+    assert f"{file}: [tablet] has the id tt; the directory {tmp_path / 'data'} has tablet t\n" in said
 
 
 @pytest.fixture
@@ -115,3 +119,16 @@ def test_a_server_whose_list_differs_from_the_masters_goes_by_the_masters_and_sa
     assert f"[masters] lists {one}" in said and all(other in said for other in others), said
     assert f"the masters are {one}" in said
     file.write_text(before)
+
+
+def test_check_warns_of_masters_and_servers_whose_lists_differ(cluster: Path) -> None:
+    """Only the log of each node said so."""
+    process("cluster", "down", str(cluster))
+    files = [*cluster.glob("master-*/node.toml"), *cluster.glob("tserver-*/node.toml")]
+    assert len(files) == 2
+    lists = [with_two_more_masters(file) for file in files]
+    process("cluster", "up", str(cluster))
+    found = answer("check", "--dir", str(cluster))
+    told = sorted(text for text in found["warnings"] if text.startswith("[masters] of"))
+    assert found["ok"] and len(told) == 2, found
+    assert all(any(all(address in text for address in one) for text in told) for one in lists), told

@@ -14,7 +14,7 @@ from stelae.check.cluster_state import ClusterState
 from stelae.check.health import Members, NodeFacts, TableHealth, TabletHealth, TabletVerdict
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
-from stelae.protocol.masters_text import masters_text
+from stelae.protocol.members_text import members_text
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
 from stelae.spi.members import VOTING, TabletConfig
 
@@ -162,7 +162,7 @@ def _of_listed_masters(infos: Sequence[NodeInfo], config: TabletConfig | None) -
     for members, addresses in nodes.items():
         listed = dict(members)
         if listed and masters and listed.keys() != masters.keys():
-            sides = f"lists {masters_text(listed, masters)}; the masters are {masters_text(masters, listed)}"
+            sides = f"lists {members_text(listed, masters)}; the masters are {members_text(masters, listed)}"
             step = "change it in node.toml, for the next first contact; it is read when the node starts"
             yield _warning(f"[masters] of {', '.join(sorted(addresses))} {sides}: {step}")
 

@@ -35,6 +35,7 @@ from stelae.server.master.driver.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
 from stelae.server.tserver.leadership import hand_over
+from stelae.server.tserver.only_tablet import OnlyTabletLoader
 from stelae.server.tserver.role import check_tablet_server
 from stelae.spi.errors import ConfigError, StelaeError, StorageError
 from stelae.telemetry.leadership_counts import CountingObserver
@@ -117,13 +118,19 @@ def _run(
             services=registry.services(),
             machine=machine,
             batcher=batchers_of(config),
-            tablets=SystemTabletLoader if is_master else TabletLoader,
+            tablets=_loader_class(config, is_master=is_master),
             observer=CountingObserver(machine.metrics, HookObserver(registry)),
         )
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(node, metrics, until_stdin_closes))
     finally:
         metrics.close()
+
+
+def _loader_class(config: NodeConfig, *, is_master: bool) -> type[TabletLoader]:
+    if is_master:
+        return SystemTabletLoader
+    return TabletLoader if config.masters else OnlyTabletLoader
 
 
 def _machine(config: NodeConfig) -> RealMachine:

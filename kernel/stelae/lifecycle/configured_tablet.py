@@ -29,7 +29,7 @@ def check_configured(tablet: TabletSettings, stored: Sequence[bytes]) -> None:
     raise ConfigError(
         f"[tablet] has the columns {configured}; the stored tablet {tablet.id} has {versions}",
         hint="Describe the stored tablet in [tablet]. To change its columns, alter the table while the node runs. "
-        "For another table, choose another tablet.id.",
+        "For another table, choose another directory.",
     )
 
 

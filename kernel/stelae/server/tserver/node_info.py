@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stelae import __version__
@@ -25,7 +25,7 @@ from stelae.protocol.node_messages import (
 from stelae.server.frames import only_frame
 from stelae.server.tserver.replica_stats import ReplicaStats
 from stelae.spi.ids import NodeId
-from stelae.spi.members import MemberType
+from stelae.spi.members import Member, MemberType
 from stelae.wire.requests import Request
 
 _SECTIONS = ("wire", "log", "clock", "workers", "maintenance")
@@ -75,12 +75,16 @@ class NodeInfoService:
             wall_us=node.engines.services.clock.wall_us(),
             free_bytes=node.free_bytes(),
             masters=tuple(self._masters().items()),
-            listed_masters=tuple((member.node_id, member.address) for member in config.masters),
+            listed_masters=tuple((member.node_id, member.address) for member in self._listed_masters()),
             peers=self._peers(),
             replicas=tuple(self._facts(replica) for _, replica in sorted(node.replicas.items())),
             failed=self._failed(),
             settings=self._settings,
         )
+
+    def _listed_masters(self) -> Sequence[Member]:
+        tablet = self._node.config.tablet
+        return tablet.members if tablet is not None and tablet.id == SYSTEM_TABLET else self._node.config.masters
 
     def _masters(self) -> Mapping[NodeId, str]:
         """Return the masters: on a master those of the system tablet's config, or before there is one, of its file."""

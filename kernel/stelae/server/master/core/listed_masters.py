@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stelae.protocol.masters_text import masters_text
+from stelae.protocol.members_text import members_text
 from stelae.spi.members import Member, TabletConfig
 
 NEXT_STEP = "the masters of the config count; list them in [masters] of every node.toml, for the next first contact"
@@ -19,5 +19,5 @@ def difference(listed: Iterable[Member], config: TabletConfig) -> str:
     masters = {member.node_id: member.address for member in config.members}
     if mine.keys() == masters.keys():
         return ""
-    sides = masters_text(mine, masters), masters_text(masters, mine)
+    sides = members_text(mine, masters), members_text(masters, mine)
     return f"[masters] lists {sides[0]}; by config {config.op_id} the masters are {sides[1]}: {NEXT_STEP}"
