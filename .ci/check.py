@@ -11,9 +11,10 @@ wrong, and its last lines name it. The exit code is 0 only if every group passed
 
 `make check` runs what one change needs: of the tests that take long it draws a share from the commit. `make soak` runs
 all of these, and the long groups: many more seeds, every planted bug on many seeds, fuzzers and property tests at
-length, long chaos, and tests of real processes under load. Run it before an issue counts as resolved. It takes hours,
-so it may be interrupted: a group that has passed is not repeated on the same commit, as long as no file has changed.
-A run of `make check` prints what it runs and what it leaves to `make soak`."""
+length, long chaos, and tests of real processes under load. It draws its seeds from the commit, too. Run it before an
+issue counts as resolved. It takes hours, so it may be interrupted: a group that has passed is not repeated on the same
+commit, as long as no file has changed. A run of `make check` prints what it runs and what it leaves to
+`make soak`."""
 
 from __future__ import annotations
 
@@ -81,8 +82,6 @@ RUNS = {
 }
 """The runs of the simulator in these groups, as arguments of `stelae sim`."""
 
-SEEDS_SOAK = "101..1100"
-
 SEEDS_PART = 200
 """A group of `make soak` runs so many seeds, so that an interrupted one repeats few."""
 
@@ -124,6 +123,9 @@ def seeds_of_this_change(count: int) -> str:
     first = 1_000 + draw_of_this_change()
     return f"{first}..{first + count - 1}"
 
+
+SEEDS_SOAK = seeds_of_this_change(1_000)
+"""Each soak runs other seeds. If they were always the same, the code would be fitted to them."""
 
 DRAW = "STELAE_DRAW"
 """The variable by which a check chooses among the drawn tests (tests/drawing.py). A group by itself runs them all."""
@@ -176,9 +178,9 @@ Those of `spark` are a JVM and its Python workers, which must connect to it with
 
 SOAK: dict[str, Command] = {
     **{
-        f"soak-{group}-{part}": tool("stelae", "sim", *run, "--seeds", part)
+        f"soak-{group}-{number}of{len(parts_of(SEEDS_SOAK))}": tool("stelae", "sim", *run, "--seeds", part)
         for group, run in RUNS.items()
-        for part in parts_of(SEEDS_SOAK)
+        for number, part in enumerate(parts_of(SEEDS_SOAK), 1)
     },
     "soak-floors": at_length(pytest(*FLOORS)),
     "soak-mutants": at_length(pytest("-n", "2", "tests/sim", *FLOORS_LEFT_OUT)),
@@ -324,6 +326,7 @@ def run_soak() -> int:
     started, commit = time.monotonic(), clean_commit()
     record = PASSED / commit
     results = []
+    print(f"seeds of this commit: {SEEDS_SOAK}", flush=True)
     for group in SOAK:
         if commit and (record / group).exists():
             print(f"== {group}: has passed on this commit", flush=True)

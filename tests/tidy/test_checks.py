@@ -144,7 +144,8 @@ def test_the_pages_name_the_seeds_of_the_floors_and_groups_that_there_are(script
     assert f"{count_of(script['SEEDS_SOAK'])} seeds" in (ROOT / "Makefile").read_text()
 
 
-def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict[str, Any]) -> None:
+def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand_of_them(script: dict[str, Any]) -> None:
+    """Each soak ran the seeds 101 to 1100, so the code was fitted to them: no run was new."""
     assert script["SEEDS_COUNTS"] == {"sim": 18, "members": 6, "leases": 3, "lookups": 3, "copies": 2, "masters": 8}
     assert sum(script["SEEDS_COUNTS"].values()) == 40
     first = script["GROUPS"]["sim"][-1].split("..")[0]
@@ -153,8 +154,11 @@ def test_each_change_runs_seeds_of_its_own_and_soak_runs_a_thousand(script: dict
         seeds = script["GROUPS"][group][-1]
         assert seeds == script["seeds_of_this_change"](count)
         assert count_of(seeds) == count and seeds.split("..")[0] == first
-        parts = [words[-1] for name, words in script["SOAK"].items() if name.startswith(f"soak-{group}-")]
+        found = {name: words[-1] for name, words in script["SOAK"].items() if name.startswith(f"soak-{group}-")}
+        parts = [*found.values()]
         assert parts == script["parts_of"](script["SEEDS_SOAK"])
+        assert list(found) == [f"soak-{group}-{number}of{len(parts)}" for number in range(1, len(parts) + 1)]
+    assert script["SEEDS_SOAK"] == script["seeds_of_this_change"](count_of(script["SEEDS_SOAK"]))
     assert sum(map(count_of, parts)) == count_of(script["SEEDS_SOAK"]) >= 1_000
     bounds = [int(bound) for part in parts for bound in part.split("..")]
     assert [bounds[0], bounds[-1]] == [int(bound) for bound in script["SEEDS_SOAK"].split("..")]
@@ -226,7 +230,9 @@ def test_an_interrupted_soak_goes_on_with_what_has_not_passed_on_the_same_commit
 
     def runs() -> tuple[int, int]:
         code = script["main"](["--soak"])
-        return code, capfd.readouterr().out.count("ran\n")
+        output = capfd.readouterr().out
+        assert output.startswith(f"seeds of this commit: {script['SEEDS_SOAK']}\n")
+        return code, output.count("ran\n")
 
     assert runs() == (1, 2)
     script["SOAK"]["soak-bad"] = good
