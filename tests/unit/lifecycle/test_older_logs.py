@@ -16,6 +16,7 @@ from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
 from stelae.host.settings import TabletSettings
 from stelae.lifecycle.log_agreement import LogContradicts
+from stelae.lifecycle.startup_decisions import lost_logs
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tablet_recovery import recover
@@ -132,8 +133,10 @@ def test_a_log_that_contradicts_its_superblock_fails_the_replica_and_its_last_op
         with pytest.raises(LogContradicts, match=says):
             recover(block, record.load(), node.engines, node.layout.data_of(TABLET))
         found = node.loader.inspect(TABLET, node.wal.logs())
-        _, last = TabletManager(MagicMock(), node.loader)._offline(found, None)
-        assert last == "UNKNOWN", "what a tombstone of it would say"
+        assert found.decision.letter == "P" and lost_logs([found]) == [found], "also without a recovery, as fs check"
+        for loader in (node.loader, TabletLoader(node.files, node.layout, node.engines, ("raft", "durable"))):
+            _, last = TabletManager(MagicMock(), loader)._offline(found, None)
+            assert last == "UNKNOWN", "what a tombstone of it would say, also if it has not been recovered"
 
 
 @pytest.mark.parametrize("engine", WALS)
