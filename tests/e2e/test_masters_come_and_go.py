@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from stelae.local.cluster import CLUSTER_FILE
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from tests.e2e import in_process
 from tests.e2e.masters_under_load import (
     add,
     check_nothing_is_lost,
     killed_at_the_end,
+    new_master,
     pids,
     remove,
     replace_each,
@@ -71,3 +73,25 @@ def test_all_three_masters_are_replaced_one_after_the_other_under_load(
     assert {name: pid for name, pid in pids(cluster).items() if name in before} == {
         server.name: before[server.name] for server in cluster.servers
     }
+
+
+def test_the_folder_of_a_cluster_leads_to_masters_that_replaced_all_of_its_own(
+    tmp_path: Path, make: list[ClusterWithMasters]
+) -> None:
+    """The cluster file has the first masters. Once all were replaced, every command with ``--dir`` failed."""
+    cluster = start(tmp_path, make, 1)
+    (first,) = cluster.masters
+    folder, file = str(cluster.directory), cluster.directory / CLUSTER_FILE
+    before = file.read_text()
+    new = new_master(cluster)
+    file.write_text(before)  # As if it ran elsewhere.
+    assert answer("master", "replace", first.address, new.address, "--dir", folder)["changed"]
+    first.kill()
+    assert [one["node_id"] for one in answer("master", "list", "--dir", folder)["masters"]] == [new.node_id]
+    made = ("--column", "id:int64", "--key", "id", "--replicas", "1")
+    answer("table", "create", "people", *made, "--dir", folder)
+    assert answer("table", "list", "--dir", folder)["tables"][0]["name"] == "people"
+    answer("cluster", "up", folder)
+    status = answer("cluster", "status", folder)
+    assert (status["leader"], status["tables"], status["removed"]) == (new.address, ["people"], [first.name])
+    assert answer("cluster", "down", folder)["stopped"] == [cluster.servers[0].name, first.name]

@@ -31,8 +31,9 @@ class MastersTarget:
         """Open a client of the masters, also through a tablet server. ``BadTarget``: the nodes know no masters."""
         if (self.directory is None) == (not self.connect):
             raise BadTarget("pass either --connect HOST:PORT of a master, or --dir DIR of a local cluster")
-        given = split(self.connect) if self.directory is None else ClusterWithMasters.open(self.directory).addresses
-        async with await connect_patiently(given, self.timeout_s) as client:
+        cluster = None if self.directory is None else ClusterWithMasters.open(self.directory)
+        given, contacts = (split(self.connect), None) if cluster is None else (cluster.addresses, cluster.contacts)
+        async with await connect_patiently(given, self.timeout_s, contacts=contacts) as client:
             if client.catalog is None:
                 nodes = ", ".join(given)
                 raise BadTarget(f"the nodes at {nodes} know no masters; connect to a master")

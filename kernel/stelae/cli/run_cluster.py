@@ -22,6 +22,7 @@ from stelae.local.cluster import CLUSTER_FILE, ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import unhealthy_nodes, until_served
 from stelae.local.node_process import NodeProcess
+from stelae.protocol.masters_messages import MastersView
 from stelae.spi.consensus import Role
 from stelae.spi.errors import StelaeError
 from stelae.telemetry.target_file import read_target
@@ -140,6 +141,8 @@ def _print(found: dict[str, Any]) -> None:
     else:
         print(f"\nleading master: {found['leader'] or 'none'}")
         print(f"tables: {', '.join(found['tables']) or 'none'}")
+    for name in found["removed"]:
+        note(f"{name} is none of the masters of the cluster any more; see: stelae master list")
 
 
 def run_down(directory: Path, timeout_s: float, *, as_json: bool) -> int:
@@ -197,26 +200,33 @@ async def _cluster_status(cluster: ClusterWithMasters) -> dict[str, Any]:
 
 
 async def _catalog_state(cluster: ClusterWithMasters) -> dict[str, Any]:
-    """Return what the masters report: the leading master and the tables, or the problem."""
+    """Return what the masters report: the leading master, masters of the folder that were removed, and the tables."""
     tables: list[str] = []
     problem: str | None = None
     leader: str | None = None
+    removed: list[str] = []
     try:
-        async with await connect_async(cluster.addresses, timeout_s=3.0) as client:
+        async with await connect_async(cluster.addresses, contacts=cluster.contacts, timeout_s=3.0) as client:
             tables = await client.tables()
-            leader = await _leader(client, cluster)
+            view = await client.masters.view(timeout_s=3.0)
+            leader = await _leader(view, client, cluster)
+            members = {node_id for node_id, _ in view.members}
+            removed = [node.name for node in cluster.masters if node.node_id not in members]
     except StelaeError as error:
         problem = str(error)
-    return {"leader": leader, "tables": tables, "problem": problem}
+    return {"leader": leader, "removed": removed, "tables": tables, "problem": problem}
 
 
-async def _leader(client: AsyncClient, cluster: ClusterWithMasters) -> str | None:
-    """Return the name of the leading master: the one that leads in the latest term. ``None``: no master leads."""
+async def _leader(view: MastersView, client: AsyncClient, cluster: ClusterWithMasters) -> str | None:
+    """Return the name of the leading master: the one that leads in the latest term. ``None``: no master leads.
+
+    A master outside of the folder has its address for a name."""
+    names = {node.node_id: node.name for node in cluster.masters}
     found: dict[int, str] = {}
-    for master in cluster.masters:
+    for node_id, address in view.members:
         with suppress(StelaeError):
-            reports = await client.connection.status(master.node_id)
-            found |= {report.term: master.name for report in reports if report.role == Role.LEADER}
+            reports = await client.connection.status(node_id)
+            found |= {report.term: names.get(node_id, address) for report in reports if report.role == Role.LEADER}
     return found[max(found)] if found else None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from stelae.cli.kit.connection import BadTarget, connect_patiently, split
+from stelae.cli.kit.connection import BadTarget, connect_to_nodes, split
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_OK
 from stelae.cli.kit.name_lookup import pick
 from stelae.cli.kit.output import note, print_json
@@ -44,8 +44,8 @@ class RecoverTarget:
     async def connection(self) -> AsyncIterator[Connection]:
         """Connect to the nodes of ``--servers`` or ``--masters``, or to masters that serve."""
         if given := self._given():
-            async with await connect_patiently(given, self.timeout_s) as client:
-                yield client.connection
+            async with await connect_to_nodes(given, self.timeout_s) as connection:
+                yield connection
         else:
             async with self._serving_masters().masters() as (client, _):
                 yield client.connection

@@ -51,7 +51,7 @@ class TabletTarget:
         """Connect to the cluster and find the tablet."""
         expected = parse_config_id(self.config_id)
         target = Target(directory=self.directory, connect=self.connect, tables=None, table="", timeout_s=self.timeout_s)
-        async with await connect_patiently(target.addresses(), self.timeout_s) as client:
+        async with await connect_patiently(target.addresses(), self.timeout_s, contacts=target.contacts()) as client:
             ids = await client.tablet_ids(timeout_s=self.timeout_s)
             tablet_id = pick("tablet", self.tablet, {one: one for one in ids}, LIST)
             replicas = await client.replicas(tablet_id, timeout_s=self.timeout_s)

@@ -90,7 +90,7 @@ async def _named_masters(connection: Connection, view: MastersView, timeout_s: f
     except Unavailable as error:
         listed = ", ".join(address for _, address in view.members)
         fact = f"the nodes at these addresses are tablet servers, and none of their masters ({listed}) answers"
-        raise Unavailable(f"{fact}: {error}; start the masters") from error
+        raise Unavailable(f"{fact}: {error}; start the masters, or recover them: stelae recover") from error
 
 
 class CatalogClient:

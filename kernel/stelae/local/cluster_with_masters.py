@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stelae.client.contacts import Contacts
 from stelae.local.cluster import (
     CLUSTER_FILE,
     ClusterOptions,
@@ -27,7 +28,7 @@ from stelae.local.cluster import (
 from stelae.local.node_process import NodeProcess, NodeRole, NodeRuns
 from stelae.local.ports import free_ports
 from stelae.spi.errors import ConfigError, StelaeError
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import ClusterId, NodeId
 
 KIND = "masters"
 """The key of the cluster file with the masters. A cluster without masters does not have it."""
@@ -221,6 +222,12 @@ class ClusterWithMasters:
         """``host:port`` of every master. Clients connect to these."""
         return [master.address for master in self.masters]
 
+    @property
+    def contacts(self) -> Contacts:
+        """The tablet servers, which name the present masters if none of the cluster file is left."""
+        cluster_id = ClusterId(read_cluster_file(self.directory)["cluster_id"])
+        return Contacts(cluster_id=cluster_id, addresses=tuple(server.address for server in self.servers))
+
     def start(self, *, outlive: bool = False) -> None:
         """Start every node that does not run; see ``NodeProcess.start``.
 
@@ -277,6 +284,14 @@ def check_not_moved(nodes: Sequence[NodeProcess]) -> None:
                 f"move, replace {elsewhere} by {own} in each node.toml. Never run a copy, not even in place of the "
                 "original: its nodes have forgotten their last votes and writes"
             )
+
+
+def contacts_in(directory: Path) -> Contacts | None:
+    """Return the tablet servers of a local cluster with masters; ``None``: it has no masters, or is not there."""
+    try:
+        return ClusterWithMasters.open(directory).contacts
+    except NotACluster:
+        return None
 
 
 def addresses_of(directory: Path) -> list[str]:

@@ -63,7 +63,7 @@ async def until_served(cluster: ClusterWithMasters, timeout_s: float, *, server:
     while time.monotonic() < deadline:
         cluster.check()
         try:
-            async with await connect_async(cluster.addresses, timeout_s=ASK_S) as client:
+            async with await connect_async(cluster.addresses, contacts=cluster.contacts, timeout_s=ASK_S) as client:
                 heard = await _heard(client, begun)
             missing = [f"{node.name}: no heartbeat yet" for node in servers if node.node_id not in heard]
             ailing = {} if missing else await unhealthy_nodes(cluster)

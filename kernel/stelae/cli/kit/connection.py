@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,8 @@ from stelae.protocol.nearest_names import listed
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
-    from stelae.client import AsyncClient
+    from stelae.client import AsyncClient, Contacts
+    from stelae.client.connection import Connection
 
 SILENT_S = 1.5
 """Seconds without an answer after which a command prints that it is still trying."""
@@ -89,16 +90,27 @@ class Target:
             raise BadTarget("no cluster given; pass --connect HOST:PORT, or --dir DIR for a local cluster")
         return given
 
+    def contacts(self) -> Contacts | None:
+        """Return the other nodes of a local cluster, by which a client finds its masters."""
+        if self.directory is None:
+            return None
+        from stelae.local.cluster_with_masters import contacts_in
+
+        return contacts_in(self.directory)
+
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[AsyncClient]:
     """Open a client of the cluster, and close it at the end."""
     addresses = target.addresses()
-    async with await connect_patiently(addresses, target.timeout_s, tables=target.tables) as client:
+    connecting = connect_patiently(addresses, target.timeout_s, tables=target.tables, contacts=target.contacts())
+    async with await connecting as client:
         yield client
 
 
-async def connect_patiently(addresses: Sequence[str], timeout_s: float, *, tables: Path | None = None) -> AsyncClient:
+async def connect_patiently(
+    addresses: Sequence[str], timeout_s: float, *, tables: Path | None = None, contacts: Contacts | None = None
+) -> AsyncClient:
     """Return a client of the first node that answers. Prints a note on standard error if that takes long.
 
     Raises:
@@ -106,10 +118,25 @@ async def connect_patiently(addresses: Sequence[str], timeout_s: float, *, table
     """
     from stelae.client import connect_async
 
+    with _noted(addresses, timeout_s):
+        return await connect_async(addresses, tables=tables, contacts=contacts, timeout_s=timeout_s)
+
+
+async def connect_to_nodes(addresses: Sequence[str], timeout_s: float) -> Connection:
+    """Return a connection to the nodes themselves, whose masters may be lost; as :func:`connect_patiently` does."""
+    from stelae.client.connection import Connection
+
+    with _noted(addresses, timeout_s):
+        return await Connection.connect(addresses, timeout_s=timeout_s)
+
+
+@contextmanager
+def _noted(addresses: Sequence[str], timeout_s: float) -> Iterator[None]:
+    """Print a note if the block takes long."""
     text = f"no answer yet from {', '.join(addresses)}; retrying for {timeout_s:g} s"
     waiting_note = asyncio.get_running_loop().call_later(SILENT_S, note, text)
     try:
-        return await connect_async(addresses, tables=tables, timeout_s=timeout_s)
+        yield
     finally:
         waiting_note.cancel()
 
