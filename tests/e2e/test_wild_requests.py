@@ -19,7 +19,7 @@ from stelae.host.new_replica import NEW_REPLICA, NewReplica
 from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
 from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
-from stelae.lifecycle.founding import FOUNDING, Founding
+from stelae.lifecycle.first_schema import FIRST_SCHEMA, FirstSchema
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.copy_list_messages import (
@@ -130,7 +130,7 @@ ONE_WAY: dict[str, Any] = {
     NEW_REPLICA: NewReplica,
     START_COPY: StartCopy,
     CANCEL_COPY: CancelCopy,
-    FOUNDING: Founding,
+    FIRST_SCHEMA: FirstSchema,
 }
 ELSEWHERE = {CONSENSUS}
 """Kinds that other tests attack: consensus messages, per engine."""

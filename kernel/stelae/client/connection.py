@@ -18,7 +18,7 @@ import msgspec
 
 from stelae.client.call_times import ASK_MS_MAX, ATTEMPT_MS_MAX, CALL_MS, TIMEOUT_S, TRANSFER_MS, left_ms
 from stelae.client.failed_attempts import pause_after
-from stelae.client.greeting import Greeting
+from stelae.client.greeting import ANY_CLUSTER, Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.link_upkeep import LinkUpkeep
 from stelae.client.lookup_queue import LookupQueue
@@ -65,9 +65,6 @@ from stelae.wire.refusals import WrongCluster
 from stelae.wire.settings import WireSettings
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
-
-ANY_CLUSTER = ClusterId("")
-"""The client takes the id of the first node that answers."""
 
 
 class Connection:

@@ -12,7 +12,7 @@ from functools import partial
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.one_cluster import check_one_cluster, of_another_cluster
 from stelae.spi.errors import Unavailable
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import ClusterId, NodeId
 from stelae.wire.messenger import Messenger
 from stelae.wire.refusals import WrongCluster
 
@@ -21,6 +21,9 @@ AFTER_FIRST_S = 0.2
 
 AGAIN_MS = 2_000
 """How long an address is tried again, in milliseconds."""
+
+ANY_CLUSTER = ClusterId("")
+"""The client takes the id of the first node that answers."""
 
 
 class Greeting:

@@ -31,7 +31,7 @@ class MastersLookup:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._founded_us = 0  #: The founding of the cluster that was found last; 0: none yet.
+        self._cluster_created_us = 0  #: The creation of the cluster that was found last; 0: none yet.
 
     async def newest(self, known: Iterable[NodeId], deadline_ms: int = CALL_MS) -> MastersView | None:
         """Return the view with the newest config, of those that know a leader first; ``None`` if no node knows masters.
@@ -60,9 +60,9 @@ class MastersLookup:
                 views.append(decode(answer.body[0], MastersView))
             except (StelaeError, IndexError):
                 continue
-        newest = newest_view(views, self._founded_us)
-        if newest is not None and newest.founded_us:
-            self._founded_us = newest.founded_us
+        newest = newest_view(views, self._cluster_created_us)
+        if newest is not None and newest.cluster_created_us:
+            self._cluster_created_us = newest.cluster_created_us
         return newest
 
     async def view(self, known: Iterable[NodeId], deadline: float) -> MastersView:
@@ -83,13 +83,13 @@ class MastersLookup:
         return TabletMembers(members=view.members, leader=view.leader, config=view.config.op_id)
 
 
-def newest_view(views: Iterable[MastersView], founded_us: int = 0) -> MastersView | None:
+def newest_view(views: Iterable[MastersView], cluster_created_us: int = 0) -> MastersView | None:
     """Return the view with the newest config, of those that know a leader first; ``None`` if none has masters.
 
-    ``founded_us``: when the cluster that the client knows was founded; 0: it knows none yet."""
+    ``cluster_created_us``: when the cluster that the client knows was created; 0: it knows none yet."""
     named = [view for view in views if view.members]
-    sure = [view for view in named if not view.hearsay or view.founded_us == founded_us]
-    return max(sure or (() if founded_us else named), key=_rank, default=None)
+    sure = [view for view in named if not view.hearsay or view.cluster_created_us == cluster_created_us]
+    return max(sure or (() if cluster_created_us else named), key=_rank, default=None)
 
 
 def _rank(view: MastersView) -> tuple[OpId, bool]:

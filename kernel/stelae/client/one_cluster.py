@@ -1,6 +1,6 @@
 """Refuses addresses of two clusters: a client would use whichever answers first, and write to a cluster by chance.
 
-Clusters with different ids are told apart by the hello, and those with the same id by their founding, which masters and
+The hello tells clusters with different ids apart. Those with the same id differ in their creation, which masters and
 tablet servers name."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView, founded_at
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView, creation_text
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId
 from stelae.wire.messenger import Messenger
@@ -25,16 +25,20 @@ NEXT_STEP = "connect to nodes of one cluster only"
 
 
 async def check_one_cluster(messenger: Messenger, nodes: Mapping[NodeId, str]) -> None:
-    """Raise ``WrongCluster`` if nodes, given with their addresses, belong to clusters of different foundings."""
+    """Raise ``WrongCluster`` if nodes, given with their addresses, belong to clusters of different creations."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CHECK_S
     while len(nodes) > 1:
         views = await _views(messenger, nodes)
-        of = {view.founded_us: address for address, view in views.items() if view.founded_us and not view.hearsay}
+        of = {
+            view.cluster_created_us: address
+            for address, view in views.items()
+            if view.cluster_created_us and not view.hearsay
+        }
         if len(of) > 1:
-            told = " and ".join(f"{address} is of that founded at {founded_at(us)}" for us, address in of.items())
+            told = " and ".join(f"{address} is of that created at {creation_text(us)}" for us, address in of.items())
             raise WrongCluster(f"two clusters have one id: {told}; {NEXT_STEP}")
-        unsure = any(view.config is not None and not view.founded_us for view in views.values())
+        unsure = any(view.config is not None and not view.cluster_created_us for view in views.values())
         if not of or not unsure or loop.time() >= deadline:
             return
         await asyncio.sleep(AGAIN_S)

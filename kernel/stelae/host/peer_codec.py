@@ -28,8 +28,8 @@ class PeerMessageHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     term: int
     last: OpId
     config: OpId
-    founding: int = 0
-    """With what the sender's replica was created (``PeerTraffic.founding_of``). 0: it is not compared."""
+    first_schema: int = 0
+    """With what the sender's replica was created (``PeerTraffic.first_schema_sum``). 0: it is not compared."""
 
 
 class _EncodedPeerMessage(msgspec.Struct, frozen=True, array_like=True):

@@ -58,17 +58,17 @@ class PeerTraffic:
         self._beat_interval_us = beat_interval_us
         self.members = members
         self._replicas: dict[TabletId, Replica] = {}
-        self._foundings: dict[TabletId, int] = {}
+        self._first_schemas: dict[TabletId, int] = {}
         self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
         """Called with a tablet without a replica, for which a message arrived. If the tombstone of the tablet accepts
         messages, it is loaded into ``voters``, then the second argument is called. While this is not set, messages for
         such tablets are refused."""
-        self.founding_of: Callable[[Replica], int] = lambda replica: 0
+        self.first_schema_sum: Callable[[Replica], int] = lambda replica: 0
         """Returns a number that all replicas of a tablet share, because they were created in the same way (ADR 92).
 
         Called once for each replica. The number is in all of its messages; 0: it is not compared."""
-        self.check_founding: Callable[[NodeId, Replica, int], None] = lambda sender, replica, founding: None
+        self.check_first_schema: Callable[[NodeId, Replica, int], None] = lambda sender, replica, theirs: None
         """Called with the number in a message if it is another one than here. Raises ``PeerError`` to refuse it."""
         self._link: MessageSender | None = None
         self._timer: Timer | None = None
@@ -88,12 +88,12 @@ class PeerTraffic:
         if (voter := self.voters.pop(replica.tablet_id, None)) is not None:
             voter.close()
         self._replicas[replica.tablet_id] = replica
-        self._foundings[replica.tablet_id] = self.founding_of(replica)
+        self._first_schemas[replica.tablet_id] = self.first_schema_sum(replica)
 
     def remove(self, tablet_id: TabletId) -> None:
         """Stop routing the messages of a tablet to its replica."""
         self._replicas.pop(tablet_id, None)
-        self._foundings.pop(tablet_id, None)
+        self._first_schemas.pop(tablet_id, None)
 
     def start(self, link: MessageSender) -> None:
         """Start to send messages and heartbeats."""
@@ -117,7 +117,7 @@ class PeerTraffic:
             return
         status = hosted.status
         header = PeerMessageHeader(
-            tablet_id, outbound.term, status.last, status.committed_config.op_id, self._foundings.get(tablet_id, 0)
+            tablet_id, outbound.term, status.last, status.committed_config.op_id, self._first_schemas.get(tablet_id, 0)
         )
         frames = self._codec.encode(header, outbound.message, entries)
         if not self._link.send(outbound.to, CONSENSUS, frames):
@@ -157,8 +157,8 @@ class PeerTraffic:
             self._to_voter(sender, message)
             return
         self._check_sender(sender, message, replica.status)
-        if message.header.founding != self._foundings[replica.tablet_id]:
-            self.check_founding(sender, replica, message.header.founding)
+        if message.header.first_schema != self._first_schemas[replica.tablet_id]:
+            self.check_first_schema(sender, replica, message.header.first_schema)
         self._metrics.count("consensus_messages_received")
         replica.receive(sender, message)
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class StoredMasters(msgspec.Struct, frozen=True):
     """The masters of the cluster of a server."""
 
-    founded_us: int  #: When the cluster was put on record. Two clusters with one id differ in it.
+    cluster_created_us: int  #: When the cluster was put on record. Two clusters with one id differ in it.
     config: TabletConfig
 
 

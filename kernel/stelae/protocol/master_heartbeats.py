@@ -86,7 +86,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     report: ServerReport | None = None
     #: The op id of the newest committed config of the masters that the server knows; ``None``: it has only its file.
     masters: OpId | None = None
-    founded_us: int = 0  #: When the cluster of these masters was put on record; 0 without a config.
+    cluster_created_us: int = 0  #: When the cluster of these masters was put on record; 0 without a config.
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -97,4 +97,4 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     wants_full: bool = False
     acknowledged: int = 0  #: The version of the server's replicas that this leader has.
     masters: TabletConfig | None = None  #: The masters, if this master knows a newer config of them than the server.
-    founded_us: int = 0  #: When the cluster of ``masters`` was put on record.
+    cluster_created_us: int = 0  #: When the cluster of ``masters`` was put on record.

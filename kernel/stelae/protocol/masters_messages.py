@@ -29,7 +29,7 @@ class MastersView(msgspec.Struct, frozen=True, kw_only=True):
     removed: bool = False  #: The node is a master that was removed: the config does not list it.
     #: When the cluster of ``config`` was put on record. 0: it was not yet, or the node cannot say. Op ids of two
     #: clusters do not compare, also if both have one id.
-    founded_us: int = 0
+    cluster_created_us: int = 0
     #: The node is a master that waits to join: no catalog of its own says of which cluster it is, and the masters that
     #: its file lists may be those of another one.
     hearsay: bool = False
@@ -50,9 +50,9 @@ class ChangeMastersRequest(msgspec.Struct, frozen=True, array_like=True):
     committed_config_id: OpId | None = None
 
 
-def founded_at(founded_us: int) -> str:
+def creation_text(cluster_created_us: int) -> str:
     """Return in words when a cluster was put on record."""
     try:
-        return f"{datetime.fromtimestamp(founded_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+        return f"{datetime.fromtimestamp(cluster_created_us / 1_000_000, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
     except (ValueError, OverflowError, OSError):  # No clock says so, and a request may.
-        return f"{founded_us} us"
+        return f"{cluster_created_us} us"

@@ -112,6 +112,6 @@ class FollowMastersRequest(msgspec.Struct, frozen=True, array_like=True):
     The answer is empty, and comes once the server follows them also after a restart. The request is refused while its
     masters lead, or if it belongs to another cluster than ``instead_of_us``."""
 
-    founded_us: int  #: When the new catalog was put on record.
+    cluster_created_us: int  #: When the new catalog was put on record.
     config: TabletConfig  #: The masters of the new catalog.
     instead_of_us: int  #: When the lost one was put on record.

@@ -1,9 +1,9 @@
 """Rebuilds a catalog whose masters are all lost, from what the tablet servers have on record.
 
-1. A new master has begun an empty catalog, alone. The servers know a config of the masters of an earlier founding,
+1. A new master has begun an empty catalog, alone. The servers know a config of the masters of an earlier creation,
    so the master refuses their heartbeats: it might be an accident. By its recovery it begins an epoch that is above all
    that the lost masters have left (``stelae.spi.recovery_epoch``).
-2. The servers belong to the founding of the lost catalog, and ignore masters of any other one. So each of them is
+2. The servers belong to the creation of the lost catalog, and ignore masters of any other one. So each of them is
    handed to the new masters. It refuses that while a master of its own leads.
 3. The servers are asked what their replicas have on record, and each table is adopted as one change of the catalog.
 4. The servers report their replicas, as to any new leader, and the masters heal what lacks replicas.
@@ -68,9 +68,9 @@ class CatalogSurvey:
 
     @property
     def astray(self) -> dict[str, MastersView]:
-        """The servers that belong to another founding than this catalog, by address."""
-        here = self.masters.founded_us
-        return {at: view for at, view in sorted(self.remembered.items()) if view.founded_us not in (0, here)}
+        """The servers that belong to another creation than this catalog, by address."""
+        here = self.masters.cluster_created_us
+        return {at: view for at, view in sorted(self.remembered.items()) if view.cluster_created_us not in (0, here)}
 
     @property
     def needs_epoch(self) -> bool:
@@ -196,10 +196,10 @@ async def hand_over(connection: Connection, catalog: CatalogClient, survey: Cata
     """
     deadline = asyncio.get_running_loop().time() + timeout_s
     view = await catalog.masters_view(timeout_s=timeout_s)
-    if view.config is None or not view.founded_us:
-        raise Unavailable("the masters of the new catalog could not say when it was founded; run the command again")
+    if view.config is None or not view.cluster_created_us:
+        raise Unavailable("the masters of the new catalog could not say when it was created; run the command again")
     for address, known in survey.astray.items():
-        request = encode(FollowMastersRequest(view.founded_us, view.config, known.founded_us))
+        request = encode(FollowMastersRequest(view.cluster_created_us, view.config, known.cluster_created_us))
         while True:
             try:
                 node_id = await connection.reach(address, deadline_ms=ASK_MS)

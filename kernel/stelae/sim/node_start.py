@@ -23,7 +23,7 @@ from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.copy_settings import StageSettings
-from stelae.lifecycle.founding import founding_of
+from stelae.lifecycle.first_schema import first_schema_sum
 from stelae.server.tserver.lookups import Lookups
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
@@ -302,7 +302,7 @@ class NodeStart:
         context = self._context
         files = StoreFiles(self._disk, STORE, self._node, context.facts)
         engines, cores = self._engines(wal, files)
-        traffic.founding_of = lambda replica: founding_of(replica.flusher.superblock)
+        traffic.first_schema_sum = lambda replica: first_schema_sum(replica.flusher.superblock)
         return ReplicaBuilder(
             profile=context.profile,
             facts=context.facts,

@@ -192,10 +192,10 @@ def keep_the_catalog(original: Any, self: Any) -> None:
     pass
 
 
-def learn_any_masters(original: Any, self: Any, config: Any, founded_us: int) -> bool:
-    learned = bool(config.members and founded_us and not self.are_others(founded_us))
+def learn_any_masters(original: Any, self: Any, config: Any, cluster_created_us: int) -> bool:
+    learned = bool(config.members and cluster_created_us and not self.are_others(cluster_created_us))
     if learned:
-        self.follow(StoredMasters(founded_us, config))
+        self.follow(StoredMasters(cluster_created_us, config))
     return learned
 
 

@@ -31,12 +31,15 @@ SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key":
 class Network:
     """A messenger of two nodes. The one at ``SLOW`` answers from the second hello on; only that one serves."""
 
-    def __init__(self, slow_hellos: int = 1, *, refusal: StelaeError | None = None, **founded_us: int) -> None:
+    def __init__(self, slow_hellos: int = 1, *, refusal: StelaeError | None = None, **cluster_created_us: int) -> None:
         self.hellos: list[str] = []
         self.asked: list[NodeId] = []
         self._slow_hellos = slow_hellos
         self._refusal = refusal  #: What a hello to ``SLOW`` gets in place of its answer.
-        self.founded_us = {NODES[FAST]: founded_us.get("fast", 0), NODES[SLOW]: founded_us.get("slow", 0)}
+        self.cluster_created_us = {
+            NODES[FAST]: cluster_created_us.get("fast", 0),
+            NODES[SLOW]: cluster_created_us.get("slow", 0),
+        }
         self.hearsay = False  #: Whether the slow node is a master that waits to join.
         self.starting = 0  #: How often the fast node cannot say yet of which cluster it is.
         self.closed = False
@@ -63,8 +66,8 @@ class Network:
         return Response(sender=node, body=[encode(answer)], fields={})
 
     def _view(self, node: NodeId) -> MastersView:
-        founded_us = self.founded_us[node]
-        if not founded_us:
+        cluster_created_us = self.cluster_created_us[node]
+        if not cluster_created_us:
             raise UnknownKind("this node knows no masters")
         starts = node == NODES[FAST] and self.starting > 0
         self.starting -= starts
@@ -73,7 +76,7 @@ class Network:
             node_id=node,
             config=config,
             leader=None,
-            founded_us=0 if starts else founded_us,
+            cluster_created_us=0 if starts else cluster_created_us,
             hearsay=self.hearsay and node == NODES[SLOW],
         )
 
@@ -167,20 +170,20 @@ def test_addresses_of_clusters_with_different_ids_are_refused_with_both() -> Non
 
 
 @pytest.mark.parametrize("starting", [0, 3])
-def test_addresses_of_clusters_with_one_id_are_refused_by_their_foundings(starting: int) -> None:
+def test_addresses_of_clusters_with_one_id_are_refused_by_their_creation(starting: int) -> None:
     """The fast node is asked again while its catalog is being loaded."""
     network = Network(slow_hellos=0, fast=ONE, slow=TWO)
     network.starting = starting
     told = (
-        f"two clusters have one id: {FAST} is of that founded at .*000000 UTC and {SLOW} .*000001 UTC; connect to nodes"
+        f"two clusters have one id: {FAST} is of that created at .*000000 UTC and {SLOW} .*000001 UTC; connect to nodes"
     )
     with pytest.raises(WrongCluster, match=told):
         asyncio.run(connected(network))
 
 
 def test_nodes_of_one_cluster_and_nodes_that_know_no_masters_are_not_refused() -> None:
-    for founded_us in ({"fast": ONE, "slow": ONE}, {"fast": ONE}, {}):
-        client, _ = asyncio.run(connected(Network(slow_hellos=0, **founded_us)))
+    for cluster_created_us in ({"fast": ONE, "slow": ONE}, {"fast": ONE}, {}):
+        client, _ = asyncio.run(connected(Network(slow_hellos=0, **cluster_created_us)))
         assert set(client.nodes) == set(NODES.values())
 
 

@@ -20,12 +20,14 @@ def view(
     *members: NodeId,
     leader: NodeId | None = None,
     removed: bool = False,
-    founded_us: int = ONE,
+    cluster_created_us: int = ONE,
     hearsay: bool = False,
 ) -> MastersView:
     listed = tuple(Member(node_id=node, address="127.0.0.1:7051") for node in members)
     config = None if op_id is None else TabletConfig(op_id=op_id, members=listed)
-    return MastersView(node_id=A, config=config, leader=leader, removed=removed, founded_us=founded_us, hearsay=hearsay)
+    return MastersView(
+        node_id=A, config=config, leader=leader, removed=removed, cluster_created_us=cluster_created_us, hearsay=hearsay
+    )
 
 
 def test_the_newest_config_wins_in_any_order_also_over_one_that_knows_a_leader() -> None:
@@ -48,7 +50,7 @@ def test_views_without_masters_do_not_count() -> None:
 def test_what_a_master_that_waits_to_join_has_heard_of_another_cluster_does_not_count() -> None:
     """Its file listed a master of another cluster with the same id, whose config had the higher op id. Clients followed
     it, and used the tables of the other cluster."""
-    known, heard = view(OpId(2, 7), A), view(OpId(9, 9), B, founded_us=TWO, hearsay=True)
+    known, heard = view(OpId(2, 7), A), view(OpId(9, 9), B, cluster_created_us=TWO, hearsay=True)
     assert newest_view([heard, known]) == newest_view([heard, known], ONE) == known
     assert newest_view([heard], ONE) is None, "the client waits for its own masters"
     assert newest_view([heard]) == heard, "a client may be given the address of a new master alone"

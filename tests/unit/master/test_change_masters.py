@@ -19,7 +19,7 @@ from tests.unit.master.driver_on_fakes import ManualTurns
 
 ME, NEW, FOREIGN = NodeId("a" * 32), NodeId("d" * 32), NodeId("f" * 32)
 CONFIG = TabletConfig(op_id=OpId(1, 1), members=(Member(node_id=ME, address="a:1"),))
-FOUNDED_US = 77
+CREATED_US = 77
 ADD = AddServer(node_id=NEW, address="127.0.0.1:4")
 
 
@@ -27,7 +27,7 @@ class Leader:
     """A leading master. ``answers``: what the new master says, one after the other; the last one is repeated."""
 
     def __init__(
-        self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, cluster_created_us: int = FOUNDED_US
+        self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, cluster_created_us: int = CREATED_US
     ):
         self.answers = list(answers)
         self.changes: list[tuple[MemberChange, OpId | None]] = []
@@ -46,7 +46,7 @@ class Leader:
             call=self._call,
         )
         node: Any = SimpleNamespace(turns=self.turns, messenger=messenger)
-        catalog = SimpleNamespace(founded_us=cluster_created_us)
+        catalog = SimpleNamespace(cluster_created_us=cluster_created_us)
         self.obstacle = ""
         core: Any = SimpleNamespace(catalog=catalog, obstacle_to_removal=lambda now_us: self.obstacle)
         MasterChanges(node, lambda: self.replica, lambda: core).serve()
@@ -98,7 +98,7 @@ def says(
 
 JOINABLE = {
     "it waits": says(BootstrapStage.NEW, members=()),
-    "it was a master before": says(BootstrapStage.BEGUN, FOUNDED_US),
+    "it was a master before": says(BootstrapStage.BEGUN, CREATED_US),
     "a join ended before the first entry": says(BootstrapStage.EMPTY, members=()),
     "a join ended early": says(BootstrapStage.UNKNOWN, members=(ME, NEW), joining=(NEW,)),
 }
@@ -115,11 +115,11 @@ def test_a_master_that_waits_to_join_or_was_one_before_is_added(answer: Bootstra
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (says(BootstrapStage.BEGUN, FOUNDED_US + 1), "another cluster with the same id"),
+        (says(BootstrapStage.BEGUN, CREATED_US + 1), "another cluster with the same id"),
         (says(BootstrapStage.EMPTY), "a system tablet of its own"),
         (says(BootstrapStage.UNKNOWN), "cannot say whether its system tablet is of this cluster"),
         (says(BootstrapStage.EMPTY, members=(FOREIGN, NEW), joining=(NEW,)), "a system tablet of its own"),
-        (says(BootstrapStage.BEGUN, FOUNDED_US + 1, members=(FOREIGN, NEW), joining=(NEW,)), "another cluster"),
+        (says(BootstrapStage.BEGUN, CREATED_US + 1, members=(FOREIGN, NEW), joining=(NEW,)), "another cluster"),
         (Unavailable("down"), "does not answer as master .*: down; start it with"),
         (CallerError("no service for messages of kind"), "does not answer as master"),
     ],

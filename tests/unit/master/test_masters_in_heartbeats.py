@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
-from stelae.protocol.masters_messages import founded_at
+from stelae.protocol.masters_messages import creation_text
 from stelae.server.master.core.events import HeartbeatReceived, MasterLeaderChanged, MastersChanged, Refuse, Reply
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import IncarnationId, OpId
@@ -18,7 +18,7 @@ CONFIG = TabletConfig(
 
 
 def heartbeat(
-    company: Company, masters: OpId | None, sequence: int = 1, founded_us: int = 0
+    company: Company, masters: OpId | None, sequence: int = 1, cluster_created_us: int = 0
 ) -> HeartbeatReply | Refuse:
     """The answer to the heartbeat of a server that knows a config of the masters."""
     said = Heartbeat(
@@ -27,7 +27,7 @@ def heartbeat(
         sequence=sequence,
         address="s:1",
         masters=masters,
-        founded_us=founded_us,
+        cluster_created_us=cluster_created_us,
     )
     effects = company.step(HeartbeatReceived(token=900 + sequence, heartbeat=said))
     (answer,) = [effect for effect in effects if isinstance(effect, Reply | Refuse) and effect.token == 900 + sequence]
@@ -96,18 +96,18 @@ def test_a_leader_whose_log_lacks_the_config_of_a_server_refuses_it_and_does_not
 def test_a_server_of_another_cluster_is_refused_whatever_config_it_knows_and_is_not_live() -> None:
     """Its file listed a master of this cluster by mistake, whose id is the same. It took the newer config for good."""
     company = leading()
-    ours = company.core.catalog.founded_us
+    ours = company.core.catalog.cluster_created_us
     for sequence, masters in ((1, OpId(2, 6)), (2, OpId(2, 7)), (3, OpId(2, 8)), (4, None)):
         answer = heartbeat(company, masters, sequence, ours - 1)
         assert isinstance(answer, Refuse) and answer.code == Unavailable.code and answer.retryable
-    assert f"that of this master was founded at {founded_at(ours)}" in answer.detail
-    assert f"that of the server was founded at {founded_at(ours - 1)}" in answer.detail
+    assert f"that of this master was created at {creation_text(ours)}" in answer.detail
+    assert f"that of the server was created at {creation_text(ours - 1)}" in answer.detail
     assert "correct [masters]" in answer.detail and "stelae recover catalog" in answer.detail
     company.follow(2)
     assert isinstance(heartbeat(company, OpId(2, 6), 5, ours - 1), Refuse), "its own log says so, too"
     assert company.core.servers.get(SERVERS[0]) is None
     answer = heartbeat(company, OpId(2, 6), 6, ours)
-    assert isinstance(answer, HeartbeatReply) and (answer.masters, answer.founded_us) == (CONFIG, ours)
+    assert isinstance(answer, HeartbeatReply) and (answer.masters, answer.cluster_created_us) == (CONFIG, ours)
 
 
 def test_a_leader_that_is_about_to_found_a_cluster_refuses_the_servers_of_a_lost_one() -> None:
@@ -117,13 +117,13 @@ def test_a_leader_that_is_about_to_found_a_cluster_refuses_the_servers_of_a_lost
     assert heartbeat(company, OpId(2, 6), 1, 7) == HeartbeatReply(term=0, leader=None), "perhaps it lags, that is all"
     company.lead(1)
     answer = heartbeat(company, OpId(2, 6), 2, 7)
-    assert isinstance(answer, Refuse) and "that of this master is about to be founded" in answer.detail
+    assert isinstance(answer, Refuse) and "that of this master is about to be created" in answer.detail
     assert company.core.servers.get(SERVERS[0]) is None
 
 
-def test_a_founding_that_no_clock_says_is_refused_in_words() -> None:
+def test_a_creation_that_no_clock_says_is_refused_in_words() -> None:
     answer = heartbeat(leading(), None, 1, 1 << 62)
-    assert isinstance(answer, Refuse) and f"founded at {1 << 62} us" in answer.detail
+    assert isinstance(answer, Refuse) and f"created at {1 << 62} us" in answer.detail
 
 
 def test_a_new_leader_that_has_a_config_in_its_log_and_does_not_know_it_committed_refuses_nobody() -> None:

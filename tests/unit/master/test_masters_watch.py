@@ -28,8 +28,10 @@ def config(op_id: OpId, *nodes: NodeId) -> TabletConfig:
 class Watched:
     """Master A, whose file lists A, B and C. ``answers``: the views of the others."""
 
-    def __init__(self, own: TabletConfig | None, leader: NodeId | None = None, *, founded_us: int | None = ONE) -> None:
-        self.founded_us = founded_us  #: ``None``: the catalog is not loaded.
+    def __init__(
+        self, own: TabletConfig | None, leader: NodeId | None = None, *, cluster_created_us: int | None = ONE
+    ) -> None:
+        self.cluster_created_us = cluster_created_us  #: ``None``: the catalog is not loaded.
         self.turns = ManualTurns()
         self.answers: dict[NodeId, MastersView] = {}
         self.asked: list[NodeId] = []
@@ -44,7 +46,7 @@ class Watched:
         self.watch.start()
 
     def _catalog(self) -> Any:
-        return None if self.founded_us is None else SimpleNamespace(founded_us=self.founded_us)
+        return None if self.cluster_created_us is None else SimpleNamespace(cluster_created_us=self.cluster_created_us)
 
     def view(self) -> MastersView:
         """Ask this master."""
@@ -78,11 +80,13 @@ def said(
     node: NodeId,
     known: TabletConfig | None,
     leader: NodeId | None = None,
-    founded_us: int = ONE,
+    cluster_created_us: int = ONE,
     *,
     hearsay: bool = False,
 ) -> MastersView:
-    return MastersView(node_id=node, config=known, leader=leader, founded_us=founded_us, hearsay=hearsay)
+    return MastersView(
+        node_id=node, config=known, leader=leader, cluster_created_us=cluster_created_us, hearsay=hearsay
+    )
 
 
 def test_a_master_that_hears_a_leader_asks_nobody_and_answers_from_its_log() -> None:
@@ -105,7 +109,7 @@ def test_a_removed_master_learns_it_from_the_others_says_so_once_and_names_them(
         master.pass_a_look()
         master.pass_a_look()
     assert master.watch.removed
-    assert master.view() == MastersView(node_id=A, config=now, leader=D, removed=True, founded_us=ONE)
+    assert master.view() == MastersView(node_id=A, config=now, leader=D, removed=True, cluster_created_us=ONE)
     (told,) = [record.getMessage() for record in caplog.records]
     assert "was removed: config 3.9 has the masters b:1, c:1, d:1" in told and "stelae master add" in told
     assert D in master.asked, "it asks the masters that it has heard of, too"
@@ -120,8 +124,8 @@ def test_an_older_answer_changes_nothing() -> None:
 
 
 def test_a_joining_master_knows_the_masters_and_is_not_removed() -> None:
-    master = Watched(None, founded_us=None)
-    assert master.view() == said(A, None, founded_us=0)
+    master = Watched(None, cluster_created_us=None)
+    assert master.view() == said(A, None, cluster_created_us=0)
     master.answers = {B: said(B, config(OpId(2, 7), B, C), leader=C)}
     master.pass_a_look()
     assert master.view() == said(A, config(OpId(2, 7), B, C), leader=C, hearsay=True)
@@ -144,7 +148,7 @@ def test_a_master_whose_replica_has_failed_asks_the_others_who_leads() -> None:
     watched = Watched(config(OpId(1, 1), A, B, C), leader=A)
     watched.pass_a_look()
     assert (watched.asked, watched.view().leader) == ([], A)
-    watched.replicas[SYSTEM_TABLET].failure, watched.founded_us = "the log cannot be trusted", None
+    watched.replicas[SYSTEM_TABLET].failure, watched.cluster_created_us = "the log cannot be trusted", None
     watched.answers[B] = said(B, config(OpId(1, 1), A, B, C), B)
     watched.pass_a_look()
     assert watched.view().leader == B
@@ -153,27 +157,27 @@ def test_a_master_whose_replica_has_failed_asks_the_others_who_leads() -> None:
 def test_masters_of_another_cluster_in_the_file_do_not_count_also_with_a_newer_config() -> None:
     """Both have one id. The master called itself removed, and refused requests with the names of the others."""
     own, theirs = config(OpId(2, 7), A, B, C), config(OpId(9, 9), D)
-    for founded_us in (ONE, None):
-        master = Watched(own, founded_us=founded_us)
+    for cluster_created_us in (ONE, None):
+        master = Watched(own, cluster_created_us=cluster_created_us)
         master.answers = {C: said(C, theirs, D, TWO)}
         master.pass_a_look()
-        assert master.view() == said(A, own, founded_us=founded_us or 0) and not master.watch.removed
-    master.founded_us = ONE
+        assert master.view() == said(A, own, cluster_created_us=cluster_created_us or 0) and not master.watch.removed
+    master.cluster_created_us = ONE
     master.answers[B] = said(B, config(OpId(2, 8), B, C), B)
     master.pass_a_look()
     assert master.watch.removed and master.view().leader == B
 
 
 def test_what_a_joining_master_has_heard_of_another_cluster_does_not_count_once_it_has_joined() -> None:
-    master = Watched(None, founded_us=None)
+    master = Watched(None, cluster_created_us=None)
     master.answers = {B: said(B, config(OpId(9, 9), D), D, TWO)}
     master.pass_a_look()
     assert master.view() == said(A, config(OpId(9, 9), D), D, TWO, hearsay=True)
     own = config(OpId(2, 7), A, C)
     status = SimpleNamespace(config=own, committed_config=own, leader=None)
     master.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status, failure="")
-    assert master.view() == said(A, own, founded_us=0), "its catalog is being loaded"
-    master.founded_us = ONE
+    assert master.view() == said(A, own, cluster_created_us=0), "its catalog is being loaded"
+    master.cluster_created_us = ONE
     assert master.view() == said(A, own)
     master.answers = {C: said(C, config(OpId(2, 8), A, C), C)}
     master.pass_a_look()

@@ -36,7 +36,7 @@ from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 
 NEW, LOST = NodeId("a" * 32), NodeId("b" * 32)
-FOUNDED_US = {LOST: 1_700_000_000_000_000, NEW: 1_700_000_000_000_001}
+CREATED_US = {LOST: 1_700_000_000_000_000, NEW: 1_700_000_000_000_001}
 
 
 def config(index: int, *masters: NodeId) -> TabletConfig:
@@ -45,7 +45,7 @@ def config(index: int, *masters: NodeId) -> TabletConfig:
 
 def view(index: int, master: NodeId) -> MastersView:
     """What a server says that follows the new master, or the lost one."""
-    return MastersView(node_id=NEW, config=config(index, master), leader=None, founded_us=FOUNDED_US[master])
+    return MastersView(node_id=NEW, config=config(index, master), leader=None, cluster_created_us=CREATED_US[master])
 
 
 def surveyed(*remembered: MastersView) -> CatalogSurvey:
@@ -162,7 +162,7 @@ def test_each_server_of_the_lost_masters_is_handed_to_the_present_config_of_the_
     """The recovery epoch has changed the config since the survey."""
     servers = Servers(RecoveryNotYet("it has just started"))
     handed(servers, view(9, NEW))
-    request = FollowMastersRequest(FOUNDED_US[NEW], config(9, NEW), FOUNDED_US[LOST])
+    request = FollowMastersRequest(CREATED_US[NEW], config(9, NEW), CREATED_US[LOST])
     assert servers.handed == [("s0:1", request), ("s2:1", request)]
 
 
@@ -172,5 +172,5 @@ def test_nothing_is_handed_over_once_a_server_refuses_or_before_the_catalog_is_o
     assert servers.handed == []
     with pytest.raises(RecoveryRefused, match="another catalog"):
         handed(Servers(RecoveryRefused("another catalog")), view(9, NEW))
-    with pytest.raises(Unavailable, match="when it was founded"):
+    with pytest.raises(Unavailable, match="when it was created"):
         handed(Servers(), MastersView(node_id=NEW, config=config(1, NEW), leader=NEW))

@@ -91,7 +91,7 @@ def test_a_difference_to_the_file_is_told_with_both_sides_and_the_next_step() ->
 
 
 def test_masters_of_another_cluster_with_the_same_id_are_ignored_however_new_their_config_is() -> None:
-    """Mutant: foundings are not compared."""
+    """Mutant: creations are not compared."""
     known = KnownMasters(LISTED, None)
     assert not known.learn(config(1, D), 0), "it is not on record, and may become another cluster"
     assert known.learn(config(5, A, B, C), ONE) and not known.are_others(ONE) and not known.are_others(0)

@@ -30,8 +30,8 @@ def config(index: int, *nodes: NodeId) -> TabletConfig:
     return TabletConfig(op_id=OpId(1, index), members=tuple(Member(node_id=n, address=f"{n[0]}:1") for n in nodes))
 
 
-def stored(index: int, *nodes: NodeId, founded_us: int = ONE) -> StoredMasters:
-    return StoredMasters(founded_us, config(index, *nodes))
+def stored(index: int, *nodes: NodeId, cluster_created_us: int = ONE) -> StoredMasters:
+    return StoredMasters(cluster_created_us, config(index, *nodes))
 
 
 class Server:
@@ -70,10 +70,10 @@ class Server:
     def _serve(self, kind: str, handler: Any) -> None:
         self.handlers[kind] = handler
 
-    def hand(self, masters: TabletConfig, founded_us: int = TWO, instead_of_us: int = ONE) -> list[Any]:
+    def hand(self, masters: TabletConfig, cluster_created_us: int = TWO, instead_of_us: int = ONE) -> list[Any]:
         """Ask the server to follow other masters. Returns the answers, which come once they are stored."""
         answers: list[Any] = []
-        body = [encode(FollowMastersRequest(founded_us, masters, instead_of_us))]
+        body = [encode(FollowMastersRequest(cluster_created_us, masters, instead_of_us))]
         request = SimpleNamespace(body=body, reply=lambda: answers.append(None), refuse=answers.append)
         self.handlers[FOLLOW_MASTERS](request)
         return answers
@@ -83,8 +83,10 @@ class Server:
         self.asked.append((to, answer := Future()))
         return answer
 
-    def hear(self, masters: TabletConfig | None, master: NodeId = A, founded_us: int = ONE) -> None:
-        self.list.answered(master, HeartbeatReply(term=1, leader=master, masters=masters, founded_us=founded_us))
+    def hear(self, masters: TabletConfig | None, master: NodeId = A, cluster_created_us: int = ONE) -> None:
+        self.list.answered(
+            master, HeartbeatReply(term=1, leader=master, masters=masters, cluster_created_us=cluster_created_us)
+        )
 
     def wait(self, waited_us: int) -> list[NodeId]:
         """Let time pass, and return the nodes that were asked meanwhile."""
@@ -94,10 +96,10 @@ class Server:
             self.list.look()
         return [node for node, _ in self.asked[before:]]
 
-    def tell(self, masters: TabletConfig | None, founded_us: int = ONE) -> None:
+    def tell(self, masters: TabletConfig | None, cluster_created_us: int = ONE) -> None:
         """Answer the last question as another tablet server does."""
         node, answer = self.asked[-1]
-        view = MastersView(node_id=node, config=masters, leader=None, founded_us=founded_us)
+        view = MastersView(node_id=node, config=masters, leader=None, cluster_created_us=cluster_created_us)
         answer.set_result(SimpleNamespace(body=[encode(view)]))
 
     def store(self, error: Exception | None = None) -> None:
@@ -187,12 +189,12 @@ def test_masters_of_another_cluster_are_ignored_and_told_once_with_what_to_corre
     server.store()
     for _ in range(2):
         server.wait(LOST_US + ASK_US)
-        server.tell(config(9, E), founded_us=TWO)
+        server.tell(config(9, E), cluster_created_us=TWO)
     server.hear(config(9, E), B, TWO)
     assert server.list.told == stored(7, B) and not server.pending and E not in server.list.addresses
     (told,) = [record.getMessage() for record in caplog.records if "ignored masters" in record.getMessage()]
-    assert "founded at 2023-11-14 22:13:20.000001 UTC: e:1:VOTER; this server belongs to" in told
-    assert "founded at 2023-11-14 22:13:20.000000 UTC; correct [masters]" in told
+    assert "created at 2023-11-14 22:13:20.000001 UTC: e:1:VOTER; this server belongs to" in told
+    assert "created at 2023-11-14 22:13:20.000000 UTC; correct [masters]" in told
 
 
 def test_a_lost_server_is_handed_to_the_masters_of_a_new_catalog_and_answers_once_they_are_stored(
@@ -213,10 +215,10 @@ def test_a_lost_server_is_handed_to_the_masters_of_a_new_catalog_and_answers_onc
     again = server.hand(config(1, E))
     assert again == [] and E in server.list.addresses
     server.store()
-    assert again == [None] and server.disk[-1] == server.list.told == stored(1, E, founded_us=TWO)
+    assert again == [None] and server.disk[-1] == server.list.told == stored(1, E, cluster_created_us=TWO)
     assert server.hand(config(1, E)) == [None] and not server.pending, "it is repeated without an effect"
     server.hear(config(8, B), B)
-    assert server.list.told == stored(1, E, founded_us=TWO)
+    assert server.list.told == stored(1, E, cluster_created_us=TWO)
 
 
 def test_a_server_that_knows_only_its_file_is_handed_to_no_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,9 @@ class KnownMasters:
         return None if self.followed is None else self.followed.config.op_id
 
     @property
-    def founded_us(self) -> int:
+    def cluster_created_us(self) -> int:
         """When the cluster of the config was put on record; 0 without a config."""
-        return 0 if self.followed is None else self.followed.founded_us
+        return 0 if self.followed is None else self.followed.cluster_created_us
 
     @property
     def addresses(self) -> Mapping[NodeId, str]:
@@ -71,22 +71,22 @@ class KnownMasters:
         Without a config it goes by its file: masters also name the config of a cluster that is not on record yet."""
         return self.lost and self.config is not None
 
-    def are_others(self, founded_us: int) -> bool:
+    def are_others(self, cluster_created_us: int) -> bool:
         """Whether the masters of a cluster that was put on record then are not those of this server's cluster."""
-        return self.followed is not None and founded_us not in (0, self.followed.founded_us)
+        return self.followed is not None and cluster_created_us not in (0, self.followed.cluster_created_us)
 
-    def learn(self, config: TabletConfig, founded_us: int) -> bool:
+    def learn(self, config: TabletConfig, cluster_created_us: int) -> bool:
         """Replace the config by a newer one of the same cluster. Return whether it is newer.
 
         One without members, of another cluster, or of a cluster that is not known to be on record is ignored.
 
         A removed master and another tablet server may name a config that is old, too. So the server stays lost until a
         member of the new config answers."""
-        if not config.members or not founded_us or self.are_others(founded_us):
+        if not config.members or not cluster_created_us or self.are_others(cluster_created_us):
             return False
         if self.config is not None and config.op_id <= self.config.op_id:
             return False
-        self.follow(StoredMasters(founded_us, config))
+        self.follow(StoredMasters(cluster_created_us, config))
         return True
 
     def follow(self, masters: StoredMasters) -> None:

@@ -18,7 +18,7 @@ from stelae.host.node import Node
 from stelae.lifecycle.masters_file import StoredMasters, load_masters, save_masters
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_heartbeats import HeartbeatReply
-from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView, founded_at
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView, creation_text
 from stelae.protocol.recovery_messages import FOLLOW_MASTERS, FollowMastersRequest
 from stelae.server.frames import only_frame
 from stelae.server.masters_answer import masters_in
@@ -50,7 +50,7 @@ class MasterList:
         self._linked: dict[NodeId, str] = {}
         self._leader: NodeId | None = None
         self._warned = ""
-        self._others = 0  #: The founding of the other cluster that the log has told of.
+        self._others = 0  #: The creation of the other cluster that the log has told of.
         self._stored: StoredMasters | None = None
         self._tried: StoredMasters | None = None
         self._storing = False
@@ -85,7 +85,7 @@ class MasterList:
     def answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn from the answer to a heartbeat."""
         self._leader = reply.leader or self._leader
-        learned = self._learn(reply.masters, reply.founded_us)
+        learned = self._learn(reply.masters, reply.cluster_created_us)
         if self._known.answered(master, reply.leader, self._node.turns.now_us()) or learned:
             self._link()
         self._store()
@@ -115,17 +115,17 @@ class MasterList:
     def _heard(self, call: asyncio.Future[Any]) -> None:
         """Learn from the answer of another node."""
         view = masters_in(call)
-        if view is not None and self._learn(view.config, view.founded_us):
+        if view is not None and self._learn(view.config, view.cluster_created_us):
             self._leader = view.leader or self._leader
             self._link()
             self._store()
 
-    def _learn(self, config: TabletConfig | None, founded_us: int) -> bool:
+    def _learn(self, config: TabletConfig | None, cluster_created_us: int) -> bool:
         if config is None:
             return False
-        if self._known.are_others(founded_us):
-            self._warn_of_others(config, founded_us)
-        if not self._known.learn(config, founded_us):
+        if self._known.are_others(cluster_created_us):
+            self._warn_of_others(config, cluster_created_us)
+        if not self._known.learn(config, cluster_created_us):
             return False
         log.info("masters changed config=%s masters=%s", config.op_id, ",".join(_named(config)))
         self._warn_of_difference()
@@ -166,7 +166,7 @@ class MasterList:
         self._storing = True
         node.metadata_pool.run("masters", lambda: save_masters(node.files, node.layout, masters), stored)
 
-    # -- masters of another founding -----------------------------------------------------------------
+    # -- masters of another creation -----------------------------------------------------------------
 
     def _hand_over(self, request: Request) -> None:
         """Follow the masters of a catalog that takes the place of a lost one. Answer once they are stored."""
@@ -174,17 +174,17 @@ class MasterList:
         if (
             known.followed is None
             or not asked.config.members
-            or known.founded_us not in (asked.instead_of_us, asked.founded_us)
+            or known.cluster_created_us not in (asked.instead_of_us, asked.cluster_created_us)
         ):
             raise RecoveryRefused("this server does not belong to the lost catalog; run the command again")
-        if known.are_others(asked.founded_us):
+        if known.are_others(asked.cluster_created_us):
             if not known.lost:
                 masters = ", ".join(_named(known.followed.config))
                 raise RecoveryNotYet(
                     f"the masters of this server lead, so they are not lost: {masters}; stop them first"
                 )
             log.warning("handed to masters of another catalog: %s", ", ".join(_named(asked.config)))
-            known.follow(StoredMasters(asked.founded_us, asked.config))
+            known.follow(StoredMasters(asked.cluster_created_us, asked.config))
             self._leader = None
             self._warn_of_difference()
             self._link()
@@ -209,24 +209,27 @@ class MasterList:
             log.warning("%s", found)
         self._warned = found
 
-    def _warn_of_others(self, config: TabletConfig, founded_us: int) -> None:
+    def _warn_of_others(self, config: TabletConfig, cluster_created_us: int) -> None:
         """Say once that a node has named masters of another cluster, and what to do."""
-        if founded_us == self._others:
+        if cluster_created_us == self._others:
             return
-        self._others = founded_us
+        self._others = cluster_created_us
         log.warning(
-            "ignored masters of another cluster with the same [cluster] id, founded at %s: %s; this server belongs to "
-            "that which was founded at %s; correct [masters] in the node.toml of this server",
-            founded_at(founded_us),
+            "ignored masters of another cluster with the same [cluster] id, created at %s: %s; this server belongs to "
+            "that which was created at %s; correct [masters] in the node.toml of this server",
+            creation_text(cluster_created_us),
             ", ".join(_named(config)),
-            founded_at(self._known.founded_us),
+            creation_text(self._known.cluster_created_us),
         )
 
     def _serve(self, request: Request) -> None:
         decode(only_frame(request), MastersRequest)
         known = self._known
         view = MastersView(
-            node_id=self._node.node_id, config=known.config, leader=self._leader, founded_us=known.founded_us
+            node_id=self._node.node_id,
+            config=known.config,
+            leader=self._leader,
+            cluster_created_us=known.cluster_created_us,
         )
         request.reply([encode(view)])
 

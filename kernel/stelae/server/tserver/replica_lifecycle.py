@@ -6,7 +6,7 @@ and the quarantine."""
 from __future__ import annotations
 
 from stelae.host.node import Node
-from stelae.lifecycle.founding import FoundingCheck
+from stelae.lifecycle.first_schema import FirstSchemaCheck
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
@@ -29,7 +29,7 @@ class ReplicaLifecycle:
         self._actions = ActionService(node, self.manager, self.copies)
         over_tombstones = WitnessOverTombstone(node, node.tablets, self.manager, self._tombstones)
         self._new_replicas = NewReplicas(node, self.manager, over_tombstones)
-        self._foundings = FoundingCheck(node)
+        self._first_schemas = FirstSchemaCheck(node)
         self._stages = StageKeeper(node, self.manager, self.copies)
         self._quarantine = QuarantineKeeper(node, self.manager)
 
@@ -37,7 +37,7 @@ class ReplicaLifecycle:
         """Register the handlers."""
         self._actions.start()
         self._new_replicas.start()
-        self._foundings.start()
+        self._first_schemas.start()
         self._tombstones.start()
         self.copies.start()
         self._stages.start()

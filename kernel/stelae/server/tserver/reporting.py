@@ -109,7 +109,7 @@ class Reporter:
             load_ops_per_s=facts.load_ops_per_s,
             report=self._report(master) if master.term else None,
             masters=None if self._known is None else self._known.config.op_id,
-            founded_us=0 if self._known is None else self._known.founded_us,
+            cluster_created_us=0 if self._known is None else self._known.cluster_created_us,
         )
 
     def _report(self, master: _Master) -> ServerReport | None:

@@ -18,7 +18,7 @@ from stelae.host.replica import Replica
 from stelae.host.start_copy import START_COPY
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle.abandoned_copy import is_first_copy
-from stelae.lifecycle.founding import FoundingCheck
+from stelae.lifecycle.first_schema import FirstSchemaCheck
 from stelae.lifecycle.side_work import DoneAtOnce
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.lifecycle.tablet_manager import TabletManager
@@ -132,7 +132,7 @@ class ReplicaHosting:
         node = self._node
         self._count(NEW_REPLICA)
         tombstones = Tombstones(node)
-        FoundingCheck(node).start()
+        FirstSchemaCheck(node).start()
         NewReplicas(node, self._manager, WitnessOverTombstone(node, self._loader, self._manager, tombstones)).start()
         if self._virtual.config.copy is None:
             return

@@ -25,7 +25,7 @@ from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
 from stelae.host.replica_ports import ReplicaObserver, ReplicaPorts
 from stelae.host.settings import NodeConfig
-from stelae.lifecycle.founding import FoundingCheck
+from stelae.lifecycle.first_schema import FirstSchemaCheck
 from stelae.lifecycle.tablet_manager import TabletManager
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.lifecycle.witness_over_tombstone import WitnessOverTombstone
@@ -183,7 +183,7 @@ class MasterNodeRun:
         master.start()
         node = cast(Node, self)
         manager, tombstones = TabletManager(node, self.tablets), Tombstones(node)
-        FoundingCheck(node).start()
+        FirstSchemaCheck(node).start()
         NewReplicas(node, manager, WitnessOverTombstone(node, self.tablets, manager, tombstones)).start()
         if run.profile.copies:
             start_copies(node, manager, tombstones, self._link, run.process, run.rng, run.profile.metadata_us)

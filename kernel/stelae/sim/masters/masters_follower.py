@@ -50,7 +50,7 @@ class MastersFollower:
         self._everyone = everyone
         self.masters = list(present)
         self.view: MastersView | None = None
-        self._founded_us = 0
+        self._cluster_created_us = 0
         self.on_changed: Callable[[], None] = lambda: None
         self._rng: random.Random | None = None
         self._servers: Sequence[SimServer] = ()
@@ -100,7 +100,7 @@ class MastersFollower:
     def _heard(self, view: MastersView) -> None:
         """Take the newest of the view so far and this one."""
         known = self.view
-        newest = newest_view([view] if known is None else [view, known], self._founded_us)
+        newest = newest_view([view] if known is None else [view, known], self._cluster_created_us)
         if newest is None or newest.config is None or view.config is None:
             return
         if view.config.member(master_node(FOREIGN)) is not None:
@@ -112,7 +112,7 @@ class MastersFollower:
             return
         before = None if known is None else known.config
         self.view = newest
-        self._founded_us = newest.founded_us or self._founded_us
+        self._cluster_created_us = newest.cluster_created_us or self._cluster_created_us
         self._world.on_told(self._endpoint.name, view.config, before, newest.config)
         if before is None or before.op_id != newest.config.op_id:
             self.masters = [self._everyone[node_id] for node_id, _ in newest.members]

@@ -254,12 +254,14 @@ class SimServer:
     def masters_view(self) -> MastersView:
         """Return the masters as this server knows them, for clients (``MasterList``)."""
         known = self._known
-        return MastersView(node_id=self.node_id, config=known.config, leader=self._leader, founded_us=known.founded_us)
+        return MastersView(
+            node_id=self.node_id, config=known.config, leader=self._leader, cluster_created_us=known.cluster_created_us
+        )
 
     def _answered(self, master: NodeId, reply: HeartbeatReply) -> None:
         """Learn the masters from the answer of one, as ``MasterList`` does."""
         self._leader = reply.leader or self._leader
-        learned = self._learn(reply.masters, reply.founded_us)
+        learned = self._learn(reply.masters, reply.cluster_created_us)
         if self._known.answered(master, reply.leader, self._world.scheduler.now_us) or learned:
             self._reporter.masters_changed(self._known.addresses, self._known.followed)
 
@@ -284,7 +286,7 @@ class SimServer:
             if epoch != self._epoch or not isinstance(answer, bytes):
                 return
             view = decode(answer, MastersView)
-            if self._learn(view.config, view.founded_us):
+            if self._learn(view.config, view.cluster_created_us):
                 self._world.coverage.hit(f"masters.found_through_{'server' if master is None else 'master'}")
                 self._reporter.masters_changed(self._known.addresses, self._known.followed)
 
@@ -299,9 +301,9 @@ class SimServer:
 
         network.send(self.endpoint.name, endpoint, MASTERS, ask)
 
-    def _learn(self, config: TabletConfig | None, founded_us: int) -> bool:
+    def _learn(self, config: TabletConfig | None, cluster_created_us: int) -> bool:
         before = self._known.config
-        learned = config is not None and self._known.learn(config, founded_us)
+        learned = config is not None and self._known.learn(config, cluster_created_us)
         if config is not None and config.member(master_node(FOREIGN)) is not None:
             self._world.coverage.hit("masters.told_of_another_cluster")
             if learned:

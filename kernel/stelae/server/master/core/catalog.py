@@ -62,7 +62,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return _Next(self).apply(batch, op_id)
 
     @property
-    def founded_us(self) -> int:
+    def cluster_created_us(self) -> int:
         """When the cluster was put on record; 0 if it was not. Two clusters with one id differ in it."""
         return 0 if self.cluster is None else self.cluster.created_us
 

@@ -36,7 +36,7 @@ from typing import assert_never
 
 from stelae.protocol.catalog_names import TableId, TableState, TabletState
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply
-from stelae.protocol.masters_messages import founded_at
+from stelae.protocol.masters_messages import creation_text
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.accepted_proposals import RefusedProposal, repair
 from stelae.server.master.core.catalog import Catalog
@@ -86,11 +86,11 @@ LAGS = (
 """Why a leader refuses the heartbeat of a server. So it places nothing there, and the server reports nothing to it."""
 
 OTHER_CLUSTER = (
-    "two clusters have one [cluster] id: that of this master {}, and that of the server was founded at {}. If the "
+    "two clusters have one [cluster] id: that of this master {}, and that of the server was created at {}. If the "
     "server is there by mistake, correct [masters] in its node.toml. If this master was formatted anew, stop it. If "
     "all other masters are lost for good, see: stelae recover catalog --help"
 )
-"""Why a master refuses the heartbeat of a server that belongs to another founding. It has the same effect."""
+"""Why a master refuses the heartbeat of a server that belongs to another creation. It has the same effect."""
 
 
 class MasterCore:
@@ -317,7 +317,9 @@ class MasterCore:
         in_order = self.servers.heard(heartbeat, self._time.now_us)
         leadership, newer = self._serving, self._newer_masters(heartbeat)
         if leadership is None:
-            reply = HeartbeatReply(term=0, leader=self._leader, masters=newer, founded_us=self.catalog.founded_us)
+            reply = HeartbeatReply(
+                term=0, leader=self._leader, masters=newer, cluster_created_us=self.catalog.cluster_created_us
+            )
         else:
             taken = self.servers.take(heartbeat.node_id, heartbeat.report if in_order else None)
             leadership.touch(taken.changed)
@@ -327,7 +329,7 @@ class MasterCore:
                 wants_full=taken.wants_full,
                 acknowledged=taken.acknowledged,
                 masters=newer,
-                founded_us=self.catalog.founded_us,
+                cluster_created_us=self.catalog.cluster_created_us,
             )
         self._effects.append(Reply(token=event.token, body=reply))
 
@@ -336,13 +338,13 @@ class MasterCore:
 
         Otherwise a new catalog that is only about to lead would place replicas on the servers of a lost one. A master
         that does not lead perhaps lags: it refuses only what the cluster on record in its own log excludes."""
-        heartbeat, mine = event.heartbeat, self.catalog.founded_us
+        heartbeat, mine = event.heartbeat, self.catalog.cluster_created_us
         is_other = self._is_of_another_cluster(heartbeat)
         if self._begun is None and not (is_other and mine):
             self._effects.append(Reply(token=event.token, body=HeartbeatReply(term=0, leader=self._leader)))
             return
-        here = f"was founded at {founded_at(mine)}" if mine else "is about to be founded"
-        theirs = founded_at(heartbeat.founded_us)
+        here = f"was created at {creation_text(mine)}" if mine else "is about to be created"
+        theirs = creation_text(heartbeat.cluster_created_us)
         text = OTHER_CLUSTER.format(here, theirs) if is_other else LAGS.format(heartbeat.masters)
         error = Unavailable(text)
         self._effects.append(Refuse(token=event.token, code=error.code, detail=str(error), retryable=True))
@@ -356,7 +358,7 @@ class MasterCore:
 
     def _is_of_another_cluster(self, heartbeat: Heartbeat) -> bool:
         """Whether a server belongs to a cluster that is not the one on record here."""
-        return heartbeat.founded_us not in (0, self.catalog.founded_us)
+        return heartbeat.cluster_created_us not in (0, self.catalog.cluster_created_us)
 
     def _lacks_config_of(self, heartbeat: Heartbeat) -> bool:
         """Whether a server knows a committed config of the masters that is newer than all in this log."""

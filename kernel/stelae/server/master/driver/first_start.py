@@ -235,7 +235,7 @@ class FirstStart:
 
 def cluster_created_us(catalog: Catalog | None) -> int:
     """Return when the cluster of a catalog was put on record; 0 if it was not."""
-    return 0 if catalog is None else catalog.founded_us
+    return 0 if catalog is None else catalog.cluster_created_us
 
 
 def _never_voters(status: Status) -> tuple[NodeId, ...]:

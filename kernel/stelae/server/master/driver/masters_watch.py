@@ -6,7 +6,7 @@ their view. The newest config wins. A removed master goes on to answer, so an ad
 leads to the present masters.
 
 A list may name masters of another cluster by mistake. Their configs do not compare with those of this one, also if both
-have one id: the founding on record in the catalog tells them apart."""
+have one id: the creation on record in the catalog tells them apart."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MastersWatch:
         self._catalog = catalog
         self._looked = looked
         self._heard: MastersView | None = None
-        self._founded_us = 0
+        self._cluster_created_us = 0
         self._told_removed = False
         self._timer: Timer | None = None
 
@@ -74,14 +74,14 @@ class MastersWatch:
 
     @property
     def _newest(self) -> tuple[TabletConfig | None, int]:
-        """The newest config, and the founding of its cluster."""
-        own, founded = self._own, self._founding()
+        """The newest config, and the creation of its cluster."""
+        own, created = self._own, self._creation()
         heard = self._heard
         if heard is None or not self._is_of_this_cluster(heard):
-            return own, founded
+            return own, created
         if own is None or (heard.config is not None and heard.config.op_id > own.op_id):
-            return heard.config, heard.founded_us
-        return own, founded
+            return heard.config, heard.cluster_created_us
+        return own, created
 
     @property
     def _own(self) -> TabletConfig | None:
@@ -92,16 +92,16 @@ class MastersWatch:
 
     def _is_of_this_cluster(self, view: MastersView) -> bool:
         """Whether a view is of the cluster on record here. A master that waits to join has none, and takes any."""
-        founded, replica = self._founding(), self._replica()
-        if not founded and replica is not None and not replica.failure and self._own and self._catalog() is None:
+        created, replica = self._creation(), self._replica()
+        if not created and replica is not None and not replica.failure and self._own and self._catalog() is None:
             return False  # The catalog is being loaded.
-        return founded in (0, view.founded_us)
+        return created in (0, view.cluster_created_us)
 
-    def _founding(self) -> int:
-        """Return when the cluster on record here was founded, also once the replica has failed; 0 if none was yet."""
+    def _creation(self) -> int:
+        """Return when the cluster on record here was created, also once the replica has failed; 0 if none was yet."""
         if (catalog := self._catalog()) is not None:
-            self._founded_us = catalog.founded_us
-        return self._founded_us
+            self._cluster_created_us = catalog.cluster_created_us
+        return self._cluster_created_us
 
     @property
     def removed(self) -> bool:
@@ -120,14 +120,14 @@ class MastersWatch:
         heard = self._heard
         if leader is None and heard is not None and self._is_of_this_cluster(heard):
             leader = heard.leader
-        config, founded = self._newest
+        config, created = self._newest
         return MastersView(
             node_id=self._node.node_id,
             config=config,
             leader=leader,
             removed=self.removed,
-            founded_us=founded,
-            hearsay=founded != self._founding(),
+            cluster_created_us=created,
+            hearsay=created != self._creation(),
         )
 
     def _replica(self) -> SystemReplica | None:

@@ -3,7 +3,7 @@
 Without masters each node creates its replica from its own ``node.toml``. Entries name columns by id, and ids follow the
 order of the columns in that file. So replicas with different files would give one row different values (ADR 92).
 
-Each consensus message carries a checksum of both, the *founding* of the sender's replica. Messages with another one are
+Each consensus message carries a checksum of both, for the replica of its sender. Messages with another one are
 refused, so the two replicas exchange no votes, entries or acknowledgements. The sender gets the first schema instead.
 A replica without entries fails if it gets another one from a replica with entries: a majority with that first schema
 has elected a leader. Until then it is not known which of them is wrong, and both nodes log a warning."""
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOUNDING = "founding"
+FIRST_SCHEMA = "first_schema"
 
 
-class Founding(msgspec.Struct, frozen=True, kw_only=True):
-    """With what a replica was created. Sent to a node whose replica seems to have another founding."""
+class FirstSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """With what a replica was created. Sent to a node whose replica seems to have been created with something else."""
 
     tablet_id: TabletId
     schema: bytes  #: The first version.
@@ -42,47 +42,47 @@ class Founding(msgspec.Struct, frozen=True, kw_only=True):
     last: OpId  #: The end of the sender's log. ``ZERO``: it never had an entry.
 
 
-class FoundingCheck:
-    """Compares the foundings of the replicas of one node with those of other nodes, on the event loop."""
+class FirstSchemaCheck:
+    """Compares with what the replicas of one node and those of other nodes were created, on the event loop."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._decoder = msgspec.msgpack.Decoder(Founding)
+        self._decoder = msgspec.msgpack.Decoder(FirstSchema)
         self._warned: set[tuple[TabletId, NodeId]] = set()  # Members only, so it is bounded.
 
     def start(self) -> None:
         """Register the handlers."""
-        self._node.peers.founding_of = lambda replica: founding_of(replica.flusher.superblock)
-        self._node.peers.check_founding = self._check
-        self._node.messenger.on_message(FOUNDING, lambda message: self._arrived(message.sender, message.body))
+        self._node.peers.first_schema_sum = lambda replica: first_schema_sum(replica.flusher.superblock)
+        self._node.peers.check_first_schema = self._check
+        self._node.messenger.on_message(FIRST_SCHEMA, lambda message: self._arrived(message.sender, message.body))
 
-    def _check(self, sender: NodeId, replica: Replica, founding: int) -> None:
-        own = founding_of(replica.flusher.superblock)
-        if founding and own and founding != own:
+    def _check(self, sender: NodeId, replica: Replica, first_schema: int) -> None:
+        own = first_schema_sum(replica.flusher.superblock)
+        if first_schema and own and first_schema != own:
             self._send(sender, replica)
             raise PeerError(f"node {sender} has another first schema or partition of tablet {replica.tablet_id}")
 
     def _send(self, to: NodeId, replica: Replica) -> None:
         block = replica.flusher.superblock
-        own = Founding(
+        own = FirstSchema(
             tablet_id=block.tablet_id, schema=block.schemas[0], partition=block.partition, last=replica.status.last
         )
-        self._node.messenger.send(to, FOUNDING, [msgspec.msgpack.encode(own)])
+        self._node.messenger.send(to, FIRST_SCHEMA, [msgspec.msgpack.encode(own)])
 
     def _arrived(self, sender: NodeId, frames: Sequence[Buffer]) -> None:
-        """Compare the founding of another node with that of the replica here. Raises ``PeerError`` if it is malformed.
+        """Compare what another node has sent with the replica here. Raises ``PeerError`` if it is malformed.
 
         A message of a node that is no member has no effect."""
         try:
             theirs = self._decoder.decode(frames[0])
             schema = Schema.from_bytes(theirs.schema)
         except (IndexError, ValueError, RecursionError, StelaeError) as error:
-            raise PeerError(f"malformed {FOUNDING}: {error}") from error
+            raise PeerError(f"malformed {FIRST_SCHEMA}: {error}") from error
         replica = self._node.replicas.get(theirs.tablet_id)
         if replica is None or replica.failure or (member := replica.status.config.member(sender)) is None:
             return
         block = replica.flusher.superblock
-        own, other = founding_of(block), _checksum(theirs.schema, theirs.partition)
+        own, other = first_schema_sum(block), _checksum(theirs.schema, theirs.partition)
         if not own or not other or own == other:
             return
         found = _difference(block, schema, f"node {sender} ({member.address})")
@@ -101,7 +101,7 @@ _REPAIR = (
 )
 
 
-def founding_of(block: Superblock) -> int:
+def first_schema_sum(block: Superblock) -> int:
     """Return a checksum of the first schema and the partition of a replica.
 
     0 if its first schema is not known to be that of the tablet: that of a witness is the one at the base of its log."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from stelae.host.superblock import PartitionBounds, Superblock
-from stelae.lifecycle.founding import FOUNDING, Founding, FoundingCheck, founding_of
+from stelae.lifecycle.first_schema import FIRST_SCHEMA, FirstSchema, FirstSchemaCheck, first_schema_sum
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
@@ -52,10 +52,10 @@ class Node:
         self.replica.fail = lambda reason: setattr(self.replica, "failure", reason)
         self.peers: Any = SimpleNamespace()
         node: Any = SimpleNamespace(peers=self.peers, messenger=self, replicas={TABLET: self.replica})
-        FoundingCheck(node).start()
+        FirstSchemaCheck(node).start()
 
     def on_message(self, kind: str, handler: Callable[[Any], None]) -> None:
-        assert kind == FOUNDING
+        assert kind == FIRST_SCHEMA
         self.handler = handler
 
     def send(self, to: NodeId, _kind: str, frames: list[bytes]) -> None:
@@ -69,9 +69,9 @@ class Node:
 
     def hears(self, other: Node) -> None:
         """Get a consensus message of another node."""
-        founding = other.peers.founding_of(other.replica)
-        if founding != self.peers.founding_of(self.replica):
-            self.peers.check_founding(other.node_id, self.replica, founding)
+        theirs = other.peers.first_schema_sum(other.replica)
+        if theirs != self.peers.first_schema_sum(self.replica):
+            self.peers.check_first_schema(other.node_id, self.replica, theirs)
 
 
 def pair(one: Superblock, two: Superblock, *last: OpId) -> tuple[Node, Node]:
@@ -120,7 +120,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("other", DIFFERENT.values(), ids=DIFFERENT)
-def test_each_part_of_the_founding_counts(other: Superblock) -> None:
+def test_each_part_of_the_first_schema_counts(other: Superblock) -> None:
     one, two = pair(block(AB), other, ENTRY, ZERO)
     with pytest.raises(PeerError):
         one.hears(two)
@@ -138,7 +138,7 @@ def test_an_altered_table_is_compared_by_its_first_schema() -> None:
 
 def test_a_witness_that_knows_only_a_later_schema_is_not_compared() -> None:
     later = Schema(2, AB.columns, AB.key)
-    assert founding_of(block(later)) == 0 == founding_of(Superblock(tablet_id=TABLET))
+    assert first_schema_sum(block(later)) == 0 == first_schema_sum(Superblock(tablet_id=TABLET))
     one, two = pair(block(AB), block(later), ENTRY, ZERO)
     one.hears(two)
     two.hears(one)
@@ -147,7 +147,7 @@ def test_a_witness_that_knows_only_a_later_schema_is_not_compared() -> None:
 
 def test_a_node_that_is_no_member_fails_no_replica() -> None:
     node = Node(ONE, block(AB), ZERO)
-    body = Founding(tablet_id=TABLET, schema=BA.to_bytes(), partition=PartitionBounds(), last=ENTRY)
+    body = FirstSchema(tablet_id=TABLET, schema=BA.to_bytes(), partition=PartitionBounds(), last=ENTRY)
     node.arrive(STRANGER, msgspec.msgpack.encode(body))
     assert not node.replica.failure
     node.arrive(TWO, msgspec.msgpack.encode(body))
@@ -156,5 +156,5 @@ def test_a_node_that_is_no_member_fails_no_replica() -> None:
 
 @pytest.mark.parametrize("frames", [(), (b"",), (b"\xc1",), (msgspec.msgpack.encode({}),)])
 def test_a_message_that_is_malformed_is_refused(frames: tuple[bytes, ...]) -> None:
-    with pytest.raises(PeerError, match="malformed founding"):
+    with pytest.raises(PeerError, match="malformed first_schema"):
         Node(ONE, block(AB), ZERO).arrive(TWO, *frames)
