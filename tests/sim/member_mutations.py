@@ -32,13 +32,15 @@ def allow_several_pending(original: Original, self: Any) -> None:
 
 
 def change_while_configuring(original: Original, self: Any, event: Any) -> None:
-    """Take a change before an entry of the own term is committed."""
+    """Take a change before an entry of the own term is committed, and thus before a majority has answered."""
     state = self._state
     serving, state.serving = state.serving, True
+    state.live_nodes = lambda leadership: {state.node_id, *leadership.peers}
     try:
         original(self, event)
     finally:
         state.serving = serving
+        del state.live_nodes
 
 
 def count_learners(original: Original, self: Any, own: int, values: list[int]) -> int:

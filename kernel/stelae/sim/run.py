@@ -316,6 +316,7 @@ def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
         initial_config=config,
         copies=profile.copies,
         election_timeout_us=profile.election_timeout_ms * 1_000,
+        member_join_timeout_us=profile.member_join_timeout_ms * 1_000,
     )
 
 

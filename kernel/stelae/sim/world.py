@@ -175,6 +175,7 @@ class World:
         agreed: the rows that the applied entries produce.
         copies: whether replicas are copied in the run.
         election_timeout_us: the election timeout of the consensus engine.
+        member_join_timeout_us: how long a member that joins may be silent before its leader removes it.
     """
 
     nodes: list[ObservedNode]
@@ -185,6 +186,7 @@ class World:
     agreed: AgreedWrites = field(default_factory=AgreedWrites)
     copies: bool = False
     election_timeout_us: int = 1_000_000
+    member_join_timeout_us: int = 60_000_000
 
     def on_majority(self, op_id: OpId, config: TabletConfig) -> bool:
         """Return true if an entry is durable on a majority of the voters of a config."""

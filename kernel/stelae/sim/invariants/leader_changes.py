@@ -9,9 +9,9 @@ from typing import ClassVar, Final
 from stelae.sim.invariants.base import Invariant
 from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
-from stelae.spi.consensus_events import ChangeMembers, Event
+from stelae.spi.consensus_events import BeatException, ChangeMembers, Event, PeerAlive
 from stelae.spi.ids import NodeId
-from stelae.spi.members import TabletConfig
+from stelae.spi.members import PROMOTED, Member, TabletConfig
 
 CATCH_UP_TIMEOUTS: Final = 3
 """Number of election timeouts. A new voter has what its leader's log held that long ago. Two rounds of catching up take
@@ -58,10 +58,28 @@ class ChangesAreFenced(_LeaderChanges):
 
 
 class NoNeedlessRemoval(_LeaderChanges):
-    """A leader removes a member by itself only if the member has never acknowledged anything to it."""
+    """A leader removes a member by itself only if the member has never acknowledged anything to it, or joins and dies.
+
+    A member joins until it has its vote. It has died if no heartbeat was answered for most of the timeout."""
 
     name: ClassVar[str] = "no_needless_removal"
     source: ClassVar[str] = "durability.md rule 11; behaviours.md C12"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        #: By the position of a leader and the peer: the time of its last answer by the leader's clock, and the true
+        #: time at which the leader's core got that. Heartbeats are delivered late, but before each deadline.
+        self._answers: dict[tuple[int, NodeId], tuple[int, int]] = {}
+
+    def on_step(self, node: ObservedNode, events: Sequence[Event]) -> None:
+        """Record the requests of a turn, and the answers to heartbeats."""
+        super().on_step(node, events)
+        for event in events:
+            if isinstance(event, PeerAlive | BeatException):
+                at_us = event.heard_at_us if isinstance(event, PeerAlive) else self.world.now_us()
+                key = (node.position, event.peer)
+                if at_us != self._answers.get(key, (0, 0))[0]:
+                    self._answers[key] = (at_us, self.world.now_us())
 
     def on_ready(self, node: ObservedNode, ready: Ready) -> None:
         """Look for members that are gone without a request."""
@@ -71,9 +89,15 @@ class NoNeedlessRemoval(_LeaderChanges):
                 continue
             for member in before.members:
                 peer = peers.get(member.node_id)
-                if config.member(member.node_id) is None and peer is not None and peer.match_index:
+                gone = config.member(member.node_id) is None
+                if gone and peer is not None and peer.match_index and not self._has_died(node, member):
                     fact = f"node {node.position} removes node {member.node_id} by itself in config {config.op_id}"
                     self.fail(f"{fact}, although it has acknowledged its log up to {peer.match_index}")
+
+    def _has_died(self, node: ObservedNode, member: Member) -> bool:
+        _, answered_us = self._answers.get((node.position, member.node_id), (0, 0))
+        silent_us = self.world.now_us() - answered_us
+        return member.member_type in PROMOTED and silent_us >= self.world.member_join_timeout_us * 3 // 4
 
 
 class VotersHaveCaughtUp(Invariant):
