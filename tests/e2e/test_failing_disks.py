@@ -133,6 +133,7 @@ FAULTS = {
     "log": ("wals/{tablet}", ("write", "sync")),
     "metadata": ("tablet-meta/{tablet}", ("write", "sync", "metadata")),
     "reads": ("data/{tablet}", ("read",)),
+    "votes": ("consensus-meta/{tablet}", ("write", "sync", "metadata")),
 }
 
 
@@ -154,6 +155,8 @@ def test_the_replica_whose_files_answer_eio_fails_by_name_and_the_node_serves_th
             fail_disk(server, below=below.format(tablet=tablet), operations=operations)
             if kind == "reads":
                 await asyncio.gather(*(table.scan(order="key").to_pylist() for _ in range(3)))
+            if kind == "votes":  # The next term is to be saved by the old leader, too.
+                await (await client.replicas(tablet)).transfer(timeout_s=WAIT_S)
 
             async def failed() -> bool:
                 return any(r.tablet_id == tablet and r.state == "FAILED" for r in await reports(client, server))

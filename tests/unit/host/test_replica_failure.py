@@ -57,12 +57,12 @@ def failed_writer(error: StorageError) -> LogWriter:
     return writer
 
 
-def executor_of(replica: Replica, writer: LogWriter) -> ReadyExecutor:
+def executor_of(replica: Replica, writer: LogWriter, hard_states: MagicMock) -> ReadyExecutor:
     ports = MagicMock()
     ports.time.now.return_value = 9
     return ReadyExecutor(
         log=LOG,
-        ports=ExecutorPorts(writer=writer, reader=ports, hard_states=ports, network=ports, time=ports.time),
+        ports=ExecutorPorts(writer=writer, reader=ports, hard_states=hard_states, network=ports, time=ports.time),
         sink=replica,
         cache=EntryCache(LAST, 1 << 20),
         hard_state=HardState(2, NODE),
@@ -90,8 +90,9 @@ class World:
         applier, writes, flusher = MagicMock(applied=LAST), MagicMock(), MagicMock(retention=self.retention)
         writes.take_proposals.return_value = None
         self.reads = ReadIndexWaits(count(1), lambda: 1)
+        self.hard_states = MagicMock()
         self.replica.connect(
-            executor_of(self.replica, writer),
+            executor_of(self.replica, writer, self.hard_states),
             applier,
             writes,
             self.reads,
@@ -130,6 +131,47 @@ def test_a_read_that_was_answered_with_the_failure_is_not_answered_again(world: 
     world.turn(reads_ready=(ReadReady(event.token, 5),))
     assert world.replica.state is ReplicaState.FAILED
     assert len(answers) == 1 and "failed" in str(answers[0])
+
+
+def saving(error: StorageError, **effects: Any) -> tuple[World, list[Callable[[], None]]]:
+    """A replica one of whose saves of its consensus metadata has failed, and its timers."""
+    world, timers = World(SyncFailed("fsync failed")), list[Callable[[], None]]()
+    world.turns.call_at.side_effect = lambda _when_us, call: timers.append(call) or MagicMock()
+    world.replica.start()
+    executor = world.replica.executor
+    executor.execute(Ready(id=1, **effects))
+    _tablet, _hard_state, _config, done = world.hard_states.save.call_args.args
+    timers.clear()
+    done(error)
+    return world, timers
+
+
+SAVES: dict[str, dict[str, Any]] = {
+    "term and vote": {"hard_state": HardState(3, PEER)},
+    "config": {"committed_config": TabletConfig(op_id=OpId(1, 4), members=())},
+}
+
+
+@pytest.mark.parametrize("effects", SAVES.values(), ids=SAVES)
+@pytest.mark.parametrize("error", [SyncFailed("fsync failed"), StorageError("input/output error", path="a")])
+def test_metadata_that_cannot_be_saved_fails_the_replica_and_is_not_saved_again(
+    error: StorageError, effects: dict[str, Any]
+) -> None:
+    """After a failed sync, nothing of the file can be trusted (rule 7)."""
+    world, timers = saving(error, **effects)
+    assert world.replica.state is ReplicaState.FAILED
+    assert world.replica.failure == f"consensus metadata cannot be saved: {error}"
+    assert not timers and world.hard_states.save.call_count == 1
+
+
+@pytest.mark.parametrize("effects", SAVES.values(), ids=SAVES)
+def test_metadata_without_space_is_saved_again_and_the_replica_runs_on(effects: dict[str, Any]) -> None:
+    world, timers = saving(Full("no space", path="a"), **effects)
+    assert not world.replica.failure and world.hard_states.save.call_count == 1
+    (again,) = timers
+    again()
+    first, second = (call.args[:3] for call in world.hard_states.save.call_args_list)
+    assert first == second
 
 
 def test_a_config_of_a_failed_append_keeps_the_log_no_longer() -> None:
