@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from stelae.host.apply import Applier
 from stelae.host.copy_requests import CopyRequests
+from stelae.host.core_clock import CoreClock
 from stelae.host.executor import ReadyExecutor
 from stelae.host.flush_and_collect import Flusher
 from stelae.host.leadership_transfers import PendingTransfers, TransferDone
@@ -22,6 +23,7 @@ from stelae.host.peer_codec import PeerMessage
 from stelae.host.ports import Timer
 from stelae.host.read_faults import ReadFaults
 from stelae.host.read_index_waits import ReadIndexWaits
+from stelae.host.refused_messages import RefusedMessages
 from stelae.host.rejection_errors import rejection_error
 from stelae.host.replica_ports import ReplicaPorts
 from stelae.host.replica_state import STATUS_CHANGED, ReplicaState, member_difference, visible_state
@@ -64,6 +66,7 @@ class Replica:
         self._to_apply = 0  #: The commit index up to which a follower applies when its executor is idle.
         self._stopping = False
         self._failing = ""  #: Why the replica will fail once it has handed over its leadership.
+        self._refused = RefusedMessages(core, ports.metrics)
         self.read_faults = ReadFaults(self.fail_after_handover, self.fail)  #: Gets the results of reads and store work.
         self.suspended = False  #: True while the disk is full: input is refused.
         self._log_repair = LogRepair(
@@ -71,7 +74,7 @@ class Replica:
         )
         self._timer: Timer | None = None
         self._timer_us = 0
-        self._core_us = 0  #: The time of the core's last ``Tick``.
+        self._clock = CoreClock()
 
     def connect(
         self,
@@ -237,8 +240,8 @@ class Replica:
         if self._timer is None or now_us >= self._timer_us:
             # Heartbeats before the tick: otherwise a busy node would campaign although its leader is alive.
             self.collect_heartbeats()
-        self._core_us = self._time_for_core(now_us)
-        events: list[Event] = [*self._delayed, *self._heartbeats, Tick(self._core_us, self.suspended), *self._events]
+        core_us = self._clock.tick(now_us, self.core.next_deadline() if self.suspended else None)
+        events: list[Event] = [*self._delayed, *self._heartbeats, Tick(core_us, self.suspended), *self._events]
         self._delayed, self._heartbeats, self._events = [], [], []
         try:
             if not self._step(events):
@@ -255,25 +258,17 @@ class Replica:
         """Step the core and carry out its Readies. Return False if that closed the replica."""
         proposals = self.writes.take_proposals()
         self.core.step(events if proposals is None else [*events, proposals])
+        self._refused.count()
         while (ready := self.core.take_ready()) is not None:
             self.executor.execute(ready)
             if self._closed:
                 return False
         return True
 
-    def _time_for_core(self, now_us: int) -> int:
-        """Return the time of the next ``Tick``.
-
-        A suspended replica must not campaign, because it could append nothing as leader. So the time of its core stops
-        just before the deadline. The deadline may be before the last ``Tick``: a leader's is, if a silent peer should
-        have been asked again long ago. But a core's time must never go back."""
-        deadline = self.core.next_deadline() if self.suspended else None
-        return now_us if deadline is None else max(self._core_us, min(now_us, deadline - 1))
-
     def _note_status(self) -> None:
         before, after = self.status, self.core.status()
         self.status = after
-        self._rows_for_witnesses.consider(after, self.flusher.superblock, self.flusher.log_base, self._core_us)
+        self._rows_for_witnesses.consider(after, self.flusher.superblock, self.flusher.log_base, self._clock.now_us)
         if after.all_replicated_index != before.all_replicated_index:
             self._retention.all_replicated(after.all_replicated_index)
         if after.config != before.config:

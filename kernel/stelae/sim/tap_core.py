@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -74,6 +74,11 @@ class CoreTap(ConsensusCore):
         self._stale.remember(events)
         self._facts.stepped(self._node, events)
         self._inner.step(events)
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """As ``inner``."""
+        return self._inner.refused
 
     def can_wait(self, event: Event) -> bool:
         """As ``inner``."""

@@ -284,6 +284,11 @@ class ConsensusCore(ABC):
     def status(self) -> Status:
         """Return a snapshot of the state. Cheap enough to call in each turn."""
 
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """The number of messages that no correct peer sends, by what was wrong with them: a few fixed texts."""
+        return {}
+
     @abstractmethod
     def validate_state(self) -> None:
         """Check every invariant, for tests and the simulator. Raises ``AssertionError`` if one is broken."""

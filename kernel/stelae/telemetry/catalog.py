@@ -178,6 +178,12 @@ _MESSAGES = (
     ),
     _counter("consensus_messages_refused", "appends that arrived while the replica could not keep entries"),
     _counter(
+        "consensus_messages_flawed",
+        "consensus messages without effect: no correct member sends them, or not in that state; by what is wrong",
+        source="consensus_flaw_",
+        label="flaw",
+    ),
+    _counter(
         "wire_refused",
         "messages that arrived and were not accepted, by error code",
         source="wire_refused_",

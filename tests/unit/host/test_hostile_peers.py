@@ -69,6 +69,14 @@ class World:
         if ready.beats is not None:
             self.replica.beats_changed(ready.beats)
 
+    def flaws(self) -> Counter[str]:
+        """What the metrics say about refused messages."""
+        found: Counter[str] = Counter()
+        for (name, *amount), _ in self.replica._ports.metrics.count.call_args_list:  # type: ignore[attr-defined]
+            if name.startswith("consensus_flaw_"):
+                found[name.removeprefix("consensus_flaw_")] += amount[0]
+        return found
+
     def run(self) -> None:
         while self.due:
             self.due.pop(0)()
@@ -133,7 +141,9 @@ def test_a_node_outside_the_config_that_claims_a_newer_one_fails_no_replica(who:
         world.replica._timer_fired()
         world.run()
         assert not world.replica.failure
-        seen["refused by the core"] += sum(world.replica.core.refused.values())  # type: ignore[attr-defined]
+        refused = world.replica.core.refused
+        assert world.flaws() == refused, "each refusal is in the metrics, once"
+        seen["refused by the core"] += sum(refused.values())
     assert seen["taken"]
     if role is Role.FOLLOWER:
         assert seen["refused by the core"]
