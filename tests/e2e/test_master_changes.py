@@ -14,6 +14,7 @@ from stelae.server.tserver import heartbeats
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import ClusterId, NodeId
 from stelae.spi.members import MemberType
+from tests.e2e.in_process import stelae
 from tests.e2e.master_nodes import Cluster, running, until, until_every_replica_runs
 from tests.e2e.test_masters import COLUMNS, QUICK
 
@@ -190,5 +191,27 @@ def test_one_master_becomes_three_and_one_again_and_everybody_follows(tmp_path: 
                 await client.create_table("late", COLUMNS, "id", replicas=1)
                 table = await client.table("late")
                 await table.insert([{"id": 1, "text": "x"}])
+
+    asyncio.run(run())
+
+
+def test_a_command_that_leaves_an_even_number_of_masters_says_what_that_is_worth(tmp_path: Path) -> None:
+    """In ``--json`` the number of masters says it."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=0, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            more = [cluster.new_master(), cluster.new_master()]
+            where = ("--connect", cluster.addresses[first])
+            told = []
+            for master in more:
+                await cluster.start(master)
+                added = await asyncio.to_thread(stelae, "master", "add", cluster.addresses[master], "--wait", *where)
+                told.append((added.exit_code, "no more failures than 1: add one more, or remove one" in added.stderr))
+            removed = await asyncio.to_thread(stelae, "master", "remove", cluster.addresses[more[1]], *where)
+            assert told == [(0, True), (0, False)]
+            assert removed.exit_code == 0 and "2 masters tolerate no more failures than 1" in removed.stderr
+            last = await asyncio.to_thread(stelae, "master", "remove", cluster.addresses[more[0]], *where)
+            assert last.exit_code == 0 and "tolerate" not in last.stderr
 
     asyncio.run(run())

@@ -28,6 +28,8 @@ from tests.e2e.master_nodes import CLUSTER, Cluster, running, until
 from tests.e2e.test_masters import COLUMNS, QUICK
 from tests.e2e.test_masters_apart import SLOW, connected, has_the_catalog_of
 
+WIDE = {"id": "int64", **{f"column_with_a_long_name_{n}": "string" for n in range(200)}}
+
 
 def config_of(cluster: Cluster, master: NodeId, more: str = "") -> str:
     """The ``node.toml`` of a master."""
@@ -180,10 +182,9 @@ def test_a_copy_that_was_killed_goes_on_with_what_has_arrived_and_the_master_joi
         async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
             (first,) = cluster.masters
             new = cluster.new_master()
-            wide = {"id": "int64", **{f"column_with_a_long_name_{n}": "string" for n in range(200)}}
             async with await connected(cluster, first) as client:
                 for number in range(4):
-                    await client.create_table(f"wide_{number}", wide, "id", replicas=1)
+                    await client.create_table(f"wide_{number}", WIDE, "id", replicas=1)
                 format_new(cluster, new)
                 await until_killed(cluster, new, first)
                 source = ("--from", cluster.addresses[first], "--config", config_of(cluster, new))
@@ -197,11 +198,19 @@ def test_a_copy_that_was_killed_goes_on_with_what_has_arrived_and_the_master_joi
     asyncio.run(run())
 
 
+def start_copy(cluster: Cluster, target: NodeId, source: NodeId) -> subprocess.Popen[bytes]:
+    """Start a slow copy in a process of its own."""
+    words = ["copy", "--from", cluster.addresses[source], "--config", config_of(cluster, target, SLOW)]
+    return subprocess.Popen([sys.executable, "-m", "stelae", "master", *words])
+
+
+def stage_of(cluster: Cluster, target: NodeId) -> str:
+    return DirectoryLayout(str(cluster.root / target)).stage_of(SYSTEM_TABLET)
+
+
 async def until_killed(cluster: Cluster, target: NodeId, source: NodeId) -> None:
     """Copy slowly, in a process that is killed once something has arrived, and before all has."""
-    words = ["copy", "--from", cluster.addresses[source], "--config", config_of(cluster, target, SLOW)]
-    process = subprocess.Popen([sys.executable, "-m", "stelae", "master", *words])
-    stage = DirectoryLayout(str(cluster.root / target)).stage_of(SYSTEM_TABLET)
+    process, stage = start_copy(cluster, target, source), stage_of(cluster, target)
     try:
         while not os.path.exists(stage) or bytes_below(RealFiles(), stage) < 3 * 4096:
             assert process.poll() is None, "the copy has ended before it was killed"
@@ -209,3 +218,34 @@ async def until_killed(cluster: Cluster, target: NodeId, source: NodeId) -> None
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def test_two_new_masters_are_copied_to_at_once_and_get_their_votes(tmp_path: Path) -> None:
+    """The page on offline changes offers it."""
+
+    async def run() -> None:
+        async with running(tmp_path, masters=1, servers=1, settings=QUICK) as cluster:
+            (first,) = cluster.masters
+            new = [cluster.new_master(), cluster.new_master()]
+            async with await connected(cluster, first) as client:
+                await client.create_table("wide", WIDE, "id", replicas=1)
+                for master in new:
+                    format_new(cluster, master)
+                copies = [start_copy(cluster, master, first) for master in new]
+                stages = [stage_of(cluster, master) for master in new]
+                try:
+                    while not all(os.path.exists(stage) for stage in stages):
+                        assert [copy.poll() for copy in copies] == [None, None], "one has ended before the other began"
+                        await asyncio.sleep(0.02)
+                    assert [await asyncio.to_thread(copy.wait) for copy in copies] == [0, 0]
+                finally:
+                    for copy in copies:
+                        copy.kill()
+                        copy.wait()
+                for master in new:
+                    await cluster.start(master)
+                    assert (await client.masters.add(cluster.addresses[master], wait=True)).changed
+                    await until(partial(has_the_catalog_of, cluster, master, first))
+                assert set((await client.masters.config()).committed.voters()) == {first, *new}
+
+    asyncio.run(run())
