@@ -97,3 +97,23 @@ def test_a_client_with_addresses_of_two_clusters_is_refused(tmp_path: Path, clus
                     await two.stop(node_id)
 
     asyncio.run(run())
+
+
+def test_a_catalog_is_not_rebuilt_with_a_server_whose_own_masters_lead(tmp_path: Path) -> None:
+    """The command was given a server of another cluster by mistake. Nothing is adopted, and the server stays."""
+
+    async def run() -> None:
+        async with running(tmp_path / "one", 1, 1, QUICK) as one, running(tmp_path / "two", 1, 1, QUICK) as two:
+            (ours,), (server,), (theirs,) = one.masters, one.servers, two.masters
+            async with await connected(one, ours) as client:
+                await client.create_table("ours", COLUMNS, "id", replicas=1)
+            words = ("--connect", two.addresses[theirs], "--servers", one.addresses[server], "--timeout-s", "2")
+            shown = await asyncio.to_thread(stelae, "recover", "catalog", *words)
+            assert f"server {one.addresses[server]}: does not follow the masters of this catalog" in shown.stdout
+            refused = await asyncio.to_thread(stelae, "recover", "catalog", *words, "--apply", expect=1)
+            assert f"the masters of this server lead, so they are not lost: {one.addresses[ours]}" in refused.stderr
+            assert two.core(theirs).catalog.tables == {} and not counts(two, server)
+            async with await connected(one, ours) as client:
+                await client.create_table("more", COLUMNS, "id", replicas=1)
+
+    asyncio.run(run())

@@ -25,7 +25,10 @@ NEXT_STEP = "connect to nodes of one cluster only"
 
 
 async def check_one_cluster(messenger: Messenger, nodes: Mapping[NodeId, str]) -> None:
-    """Raise ``WrongCluster`` if nodes, given with their addresses, belong to clusters of different creations."""
+    """Raise ``WrongCluster`` if nodes, given with their addresses, belong to clusters of different creations.
+
+    Tablet servers alone may differ: while a catalog is being rebuilt, some are not handed to its masters yet, and their
+    tablets can be recovered all the same."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CHECK_S
     while len(nodes) > 1:
@@ -35,7 +38,7 @@ async def check_one_cluster(messenger: Messenger, nodes: Mapping[NodeId, str]) -
             for address, view in views.items()
             if view.cluster_created_us and not view.hearsay
         }
-        if len(of) > 1:
+        if len(of) > 1 and any(_is_master(view) for view in views.values()):
             told = " and ".join(f"{address} is of that created at {creation_text(us)}" for us, address in of.items())
             raise WrongCluster(f"two clusters have one id: {told}; {NEXT_STEP}")
         unsure = any(view.config is not None and not view.cluster_created_us for view in views.values())
@@ -49,6 +52,10 @@ def of_another_cluster(heard: str, address: str, refusal: BaseException | None) 
     if not isinstance(refusal, WrongCluster):
         return None
     return WrongCluster(f"{heard} and {address} are of different clusters ({refusal}); {NEXT_STEP}")
+
+
+def _is_master(view: MastersView) -> bool:
+    return view.removed or any(node == view.node_id for node, _ in view.members)
 
 
 async def _views(messenger: Messenger, nodes: Mapping[NodeId, str]) -> dict[str, MastersView]:
