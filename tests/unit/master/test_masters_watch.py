@@ -15,6 +15,7 @@ from stelae.server.master.driver.masters_watch import LOOK_US, MastersWatch
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
+from stelae.spi.recovery_epoch import first_term
 from tests.unit.master.driver_on_fakes import ManualTurns
 
 A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
@@ -111,8 +112,21 @@ def test_a_removed_master_learns_it_from_the_others_says_so_once_and_names_them(
     assert master.watch.removed
     assert master.view() == MastersView(node_id=A, config=now, leader=D, removed=True, cluster_created_us=ONE)
     (told,) = [record.getMessage() for record in caplog.records]
-    assert "was removed: config 3.9 has the masters b:1, c:1, d:1" in told and "stelae master add" in told
+    assert "was removed: config 3.9 has the masters b:1, c:1, d:1" in told and "add it again with" in told
     assert D in master.asked, "it asks the masters that it has heard of, too"
+
+
+def test_a_master_that_a_recovery_left_behind_is_not_to_be_added_with_its_directory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its log said to add it again. Its replica may have entries that the survivor never had, and failed for good."""
+    master = Watched(config(OpId(2, 7), A, B, C))
+    master.answers = {B: said(B, config(OpId(first_term(1, 5), 8), B), leader=B)}
+    with caplog.at_level(logging.WARNING):
+        master.pass_a_look()
+        master.pass_a_look()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "was removed" in told and "format a new directory under a new uuid" in told and "add it again" not in told
 
 
 def test_an_older_answer_changes_nothing() -> None:

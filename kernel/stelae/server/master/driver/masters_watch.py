@@ -22,6 +22,7 @@ from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.server.masters_answer import masters_in
 from stelae.spi.members import Member, TabletConfig
+from stelae.spi.recovery_epoch import recovery_epoch
 
 log = logging.getLogger(__name__)
 
@@ -174,9 +175,23 @@ class MastersWatch:
         if removed and not self._told_removed and config is not None:
             masters = ", ".join(member.address for member in config.members)
             log.warning(
-                "this master was removed: config %s has the masters %s. It serves the catalog no longer. Stop it, or "
-                "add it again with: stelae master add",
+                "this master was removed: config %s has the masters %s. It serves the catalog no longer. %s",
                 config.op_id,
                 masters,
+                self._next_step(config),
             )
         self._told_removed = removed
+
+    def _next_step(self, config: TabletConfig) -> str:
+        """Return what to do with this master, which was removed.
+
+        One that a recovery has left behind may have committed entries that the survivor never had. Its replica would
+        fail as soon as it follows the recovered log."""
+        replica = self._replica()
+        own = config if replica is None else replica.status.committed_config
+        if recovery_epoch(own.op_id.term) == recovery_epoch(config.op_id.term):
+            return "Stop it, or add it again with: stelae master add"
+        return (
+            "The masters were recovered without it. Stop it. To use its machine again, format a new directory under a "
+            "new uuid, start that, and run: stelae master add"
+        )
