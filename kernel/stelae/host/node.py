@@ -237,7 +237,11 @@ class Node:
         messenger.advertise(self._advertised_address())
 
     def _advertised_address(self) -> str:
-        """Return the address at which others know this node: that in ``[tablet]``, else the one that it listens on."""
+        """Return the address at which others reach this node: what its file says, else where it listens.
+
+        ``advertise`` comes first: the address in ``[tablet]`` is that of the tablet's first config."""
+        if self.config.node.advertise:
+            return self.config.node.advertise
         members = self.config.tablet.members if self.config.tablet is not None else ()
         return next((m.address for m in members if m.node_id == self.node_id), self.address)
 
