@@ -78,8 +78,11 @@ def test_a_seed_without_a_violation_is_refused_with_the_way_to_find_one(
 ) -> None:
     assert run(monkeypatch, "shrink", "8", "--faults", "none", "--operations-max", "1") == 2
     printed = capsys.readouterr()
-    assert "stelae sim run --seeds 1..1000" in printed.err
+    assert "`stelae sim run --seeds 1..1000`" in printed.err
     assert printed.out == ""
+    of_members = ("--profile", "membership", "--faults", "none", "--operations-max", "1")
+    assert run(monkeypatch, "shrink", "1", *of_members) == 2
+    assert "`stelae sim run --seeds 1..1000 --profile membership`" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("one_process")

@@ -34,6 +34,7 @@ def shrink_seed(
     standard error. The result is the remaining faults and operations, and the commands that repeat and show the run.
 
     Exit code 2: the seed violates no invariant."""
+    from stelae.sim.report import find_command
     from stelae.sim.shrink import Shrinker
 
     kind = profile_kind(profile)
@@ -41,7 +42,7 @@ def shrink_seed(
     if failed.violation is None:
         raise CallerError(
             f"seed {seed} violates no invariant, so it cannot be shrunk; "
-            "find a seed that does with `stelae sim run --seeds 1..1000`"
+            f"find a seed that does with `{find_command(kind)}`"
         )
     note_violation(failed)
 

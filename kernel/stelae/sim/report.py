@@ -100,6 +100,11 @@ def shrink_command(
     return f"stelae sim shrink {seed}{_options(faults, operations_max, kind)}"
 
 
+def find_command(kind: ProfileKind) -> str:
+    """Return a command that searches for a seed of these runs that violates an invariant."""
+    return f"stelae sim run --seeds 1..1000{_options(None, None, kind)}"
+
+
 def _options(faults: Iterable[int] | None, operations_max: int | None, kind: ProfileKind) -> str:
     options = "" if kind is ProfileKind.STANDARD else f" --profile {kind}"
     if faults is not None:
