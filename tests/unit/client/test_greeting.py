@@ -196,7 +196,7 @@ def test_a_master_that_waits_to_join_and_repeats_what_another_cluster_says_is_no
     asyncio.run(connected(network))
 
 
-def test_tablet_servers_alone_may_be_of_different_foundings() -> None:
+def test_tablet_servers_alone_may_be_of_different_creations() -> None:
     """Some are not handed to the masters of a rebuilt catalog yet. Their tablets could not be recovered meanwhile."""
     network = Network(slow_hellos=0, fast=ONE, slow=TWO)
     network.servers = True
