@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stelae.client.connection import ANY_CLUSTER
 from stelae.client.contacts import Contacts
 from stelae.local.cluster import (
     CLUSTER_FILE,
@@ -51,9 +52,11 @@ class ClusterWithMasters:
         masters: Sequence[NodeProcess],
         servers: Sequence[NodeProcess],
         formatted: Callable[[NodeProcess, NodeId], None] = format_node,
+        cluster_id: ClusterId = ANY_CLUSTER,
     ) -> None:
         self.directory = directory
         self._formatted = formatted
+        self._cluster_id = cluster_id
         self.masters = list(masters)
         self.servers = list(servers)
 
@@ -94,13 +97,14 @@ class ClusterWithMasters:
         cls, directory: Path, options: ClusterOptions, masters: int, formatted: Callable[[NodeProcess, NodeId], None]
     ) -> ClusterWithMasters:
         ports = iter(free_ports(masters + options.node_count))
+        cluster_id = ClusterId(f"local-{secrets.token_hex(6)}")
         cluster = cls(
             directory,
             [_process(directory, "master", n, next(ports)) for n in range(1, masters + 1)],
             [_process(directory, "tserver", n, next(ports)) for n in range(1, options.node_count + 1)],
             formatted,
+            cluster_id,
         )
-        cluster_id = f"local-{secrets.token_hex(6)}"
         members = [{"uuid": master.node_id, "address": master.address} for master in cluster.masters]
         for number, node in enumerate((*cluster.masters, *cluster.servers)):
             node.directory.mkdir()
@@ -130,10 +134,11 @@ class ClusterWithMasters:
         try:
             masters = _processes(directory, found[KIND], "master")
             servers = _processes(directory, found["servers"], "tserver")
+            cluster_id = ClusterId(found["cluster_id"])
         except (KeyError, TypeError) as error:
             fact = f"{directory / CLUSTER_FILE} lists no masters and tablet servers: the cluster has no masters"
             raise NotACluster(f"{fact}; choose another folder, or create one with: stelae cluster up DIR") from error
-        return cls(directory, masters, servers, formatted)
+        return cls(directory, masters, servers, formatted, cluster_id)
 
     def add_server(self) -> NodeProcess:
         """Format one more tablet server, with the settings and engines of the last one. It is not started.
@@ -225,8 +230,7 @@ class ClusterWithMasters:
     @property
     def contacts(self) -> Contacts:
         """The tablet servers, which name the present masters if none of the cluster file is left."""
-        cluster_id = ClusterId(read_cluster_file(self.directory)["cluster_id"])
-        return Contacts(cluster_id=cluster_id, addresses=tuple(server.address for server in self.servers))
+        return Contacts(cluster_id=self._cluster_id, addresses=tuple(server.address for server in self.servers))
 
     def start(self, *, outlive: bool = False) -> None:
         """Start every node that does not run; see ``NodeProcess.start``.
