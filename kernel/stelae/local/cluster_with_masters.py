@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stelae.client.connection import ANY_CLUSTER
 from stelae.client.contacts import Contacts
+from stelae.client.greeting import ANY_CLUSTER
 from stelae.local.cluster import (
     CLUSTER_FILE,
     ClusterOptions,
