@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from stelae.client.async_client import AsyncClient, connect_async
+from stelae.local.ports import free_ports
 from stelae.server.tserver import heartbeats
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import ClusterId, NodeId
@@ -130,8 +131,17 @@ def test_a_client_finds_the_masters_by_a_tablet_server_or_by_contacts_of_an_earl
             async with await connect_async(cluster.addresses[first], contacts=contacts, timeout_s=60.0) as later:
                 assert await later.tables() == ["people"]
                 assert (await later.contacts()).addresses[0] == cluster.addresses[new]
+            reused = Cluster(tmp_path / "reused", 1, 0, cluster_id=ClusterId("reused"))
+            reused.addresses[reused.ids[0]] = cluster.addresses[first]  # That of a contact.
+            await reused.start(reused.ids[0])
+            try:
+                nowhere = f"127.0.0.1:{free_ports(1)[0]}"
+                async with await connect_async(nowhere, contacts=contacts, timeout_s=60.0) as later:
+                    assert await later.tables() == ["people"]
+            finally:
+                await reused.stop(reused.ids[0])
             foreign = msgspec.structs.replace(contacts, cluster_id=ClusterId("another"))
-            with pytest.raises(Unavailable, match="another"):
+            with pytest.raises(Unavailable, match=cluster.addresses[first]):
                 await connect_async(cluster.addresses[first], contacts=foreign, timeout_s=3.0)
 
     asyncio.run(run())

@@ -44,9 +44,9 @@ from stelae.protocol.master_messages import (
     TabletPlace,
     tablets_digest,
 )
-from stelae.protocol.masters_messages import MastersView
+from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.spi.errors import PeerError, Unavailable
+from stelae.spi.errors import PeerError, RetryableError, Unavailable
 from stelae.spi.ids import ClientId, TabletId
 from stelae.spi.policy import PolicySnapshot
 from stelae.spi.schema import Schema
@@ -74,13 +74,31 @@ async def find_catalog(connection: Connection, *, timeout_s: float = TIMEOUT_S) 
     try:
         found = await connection.tablet(SYSTEM_TABLET, timeout_s=timeout_s)
     except NoSuchTablet:
-        view = await MastersLookup(connection).newest(())
+        view = await _named_by_servers(connection, timeout_s)
         if view is None:
             return None
         found = await _named_masters(connection, view, timeout_s)
     catalog = CatalogClient(connection, found.leader)
     connection.member_lookup.ask_masters(SYSTEM_TABLET, catalog.present_members)
     return catalog
+
+
+async def _named_by_servers(connection: Connection, timeout_s: float) -> MastersView | None:
+    """Return the masters that tablet servers name; ``None``: each has answered that it knows none.
+
+    ``Unavailable``: no server named masters in time, and one may know them."""
+    loop = asyncio.get_running_loop()
+    lookup, deadline = MastersLookup(connection), loop.time() + timeout_s
+    while (view := await lookup.newest(())) is None:
+        calls = (connection.ask(node, MASTERS, encode(MastersRequest())) for node in connection.nodes)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        problem = next((answer for answer in answers if isinstance(answer, RetryableError)), None)
+        if problem is None:
+            return None
+        if loop.time() >= deadline:
+            raise Unavailable(f"no tablet server could say which masters there are: {problem}")
+        await asyncio.sleep(POLL_S)
+    return view
 
 
 async def _named_masters(connection: Connection, view: MastersView, timeout_s: float) -> ConnectedTablet:

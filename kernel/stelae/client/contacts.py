@@ -12,7 +12,7 @@ import msgspec
 
 from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.spi.errors import StelaeError, Unavailable
+from stelae.spi.errors import Unavailable
 from stelae.spi.ids import ClusterId
 
 GIVEN_S = 1.0
@@ -45,9 +45,10 @@ def contacts_of(connection: Connection, masters: LeaderTracker | None) -> Contac
 
 
 async def connect_by(given: Sequence[str], contacts: Contacts | None, timeout_s: float) -> Connection:
-    """Connect to the given addresses, or else to the nodes of the contacts as well.
+    """Connect to the given addresses, or else through one of the contacts.
 
-    The given addresses win: if another cluster runs there, the contacts are not used.
+    The given addresses win: if another cluster runs there, the contacts are not used. Each contact is tried by itself,
+    because a node of another cluster may have its address by now.
 
     Raises:
         Unavailable: no node answered in time.
@@ -55,18 +56,35 @@ async def connect_by(given: Sequence[str], contacts: Contacts | None, timeout_s:
     """
     if contacts is None or timeout_s <= GIVEN_S:
         return await Connection.connect(given, timeout_s=timeout_s)
-    deadline = asyncio.get_running_loop().time() + timeout_s
     try:
         return await Connection.connect(given, timeout_s=GIVEN_S)
     except Unavailable:
-        pass
-    left_s = deadline - asyncio.get_running_loop().time()
+        left_s = timeout_s - GIVEN_S
+    attempts = [asyncio.ensure_future(Connection.connect(given, timeout_s=left_s))]
+    for address in contacts.addresses:
+        by_contact = Connection.connect([address], cluster_id=contacts.cluster_id, timeout_s=left_s)
+        attempts.append(asyncio.ensure_future(by_contact))
+    made: Connection | None = None
     try:
-        return await Connection.connect(
-            [*given, *contacts.addresses], cluster_id=contacts.cluster_id, timeout_s=max(left_s, GIVEN_S)
-        )
-    except Unavailable:
-        raise
-    except StelaeError:  # Nodes of two clusters.
-        left_s = deadline - asyncio.get_running_loop().time()
-        return await Connection.connect(given, timeout_s=max(left_s, GIVEN_S))
+        made = await _first_made(attempts)
+        return made
+    finally:
+        for attempt in attempts:
+            is_over = not attempt.cancel() and not attempt.cancelled()
+            if is_over and attempt.exception() is None and attempt.result() is not made:
+                attempt.result().close()
+
+
+async def _first_made(attempts: Sequence[asyncio.Future[Connection]]) -> Connection:
+    """Return the connection that is made first.
+
+    The first attempt is that of the given addresses: its error counts if all fail, or if it is no ``Unavailable``."""
+    given, waiting = attempts[0], {*attempts}
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if given.done() and (error := given.exception()) is not None and not isinstance(error, Unavailable):
+            break
+        for attempt in attempts:
+            if attempt in done and attempt.exception() is None:
+                return attempt.result()
+    return given.result()
