@@ -103,7 +103,7 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         rule="durability 9",
         target="stelae.host.atomic_replace:_publish",
         replacement=mutations.rename_without_its_directory,
-        invariant="terms_and_votes",
+        invariant="healthy_replicas",
     ),
     Mutant(
         name="metadata: a replacement is renamed before its contents are synced",
