@@ -252,14 +252,6 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=7,
     ),
     Mutant(
-        name="masters: a server whose masters are all replaced while it is cut off turns to no others",
-        rule="ADR 80; issue, a server waits for removed masters for ever",
-        target="stelae.server.tserver.known_masters:KnownMasters.waited",
-        replacement=mutations.never_lost,
-        invariant="liveness",
-        seed=813,
-    ),
-    Mutant(
         name="masters: of two lists of masters a client follows the older one",
         rule="ADR 80; issue, the old list wins",
         target="stelae.client.masters_lookup:_rank",

@@ -199,10 +199,6 @@ def learn_any_masters(original: Any, self: Any, config: Any, cluster_created_us:
     return learned
 
 
-def never_lost(original: Any, self: Any, now_us: int) -> bool:
-    return False
-
-
 def take_all_for_ours(original: Any, self: Any, told: Any) -> bool:
     return False
 
