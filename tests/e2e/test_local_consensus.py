@@ -286,7 +286,7 @@ def test_changes_of_members_and_transfers_are_refused_with_the_next_step(tmp_pat
             assert isinstance(refused, CallerError) and refused.code == "MEMBER_CHANGE_REFUSED"
             assert "stelae tablet convert-consensus --to raft" in str(refused)
             refused = await answered(lambda done: replica.transfer(None, done))
-            assert isinstance(refused, StelaeError) and "still leads" in str(refused)
+            assert isinstance(refused, StelaeError) and "could take over" in str(refused)
 
     asyncio.run(scenario())
 

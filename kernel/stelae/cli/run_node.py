@@ -34,8 +34,8 @@ from stelae.server.master import plugin as master
 from stelae.server.master.driver.first_start import SystemTabletLoader
 from stelae.server.master.role import as_master
 from stelae.server.tserver import plugin as tserver
+from stelae.server.tserver.described_tablet import DescribedTabletLoader
 from stelae.server.tserver.leadership import hand_over
-from stelae.server.tserver.only_tablet import OnlyTabletLoader
 from stelae.server.tserver.role import check_tablet_server
 from stelae.spi.errors import ConfigError, StelaeError, StorageError
 from stelae.telemetry.leadership_counts import CountingObserver
@@ -130,7 +130,7 @@ def _run(
 def _loader_class(config: NodeConfig, *, is_master: bool) -> type[TabletLoader]:
     if is_master:
         return SystemTabletLoader
-    return TabletLoader if config.masters else OnlyTabletLoader
+    return TabletLoader if config.masters else DescribedTabletLoader
 
 
 def _machine(config: NodeConfig) -> RealMachine:

@@ -215,7 +215,7 @@ def test_a_reader_that_takes_what_is_there_now_ends_although_others_go_on_writin
     asyncio.run(run())
 
 
-def test_only_tablets_with_changes_have_tokens_and_a_target_size_divides_them() -> None:
+def test_described_tablets_with_changes_have_tokens_and_a_target_size_divides_them() -> None:
     async def run() -> None:
         world = Ranges()
         table = world.table

@@ -74,7 +74,7 @@ def test_ranges_that_come_and_go_elsewhere_change_nothing_for_a_tablet() -> None
     assert tablet_scheme(before, Partition((), held)) == tablet_scheme(after, Partition((), held))
 
 
-def test_the_only_tablet_of_a_table_takes_everything() -> None:
+def test_the_described_tablet_of_a_table_takes_everything() -> None:
     assert tablet_scheme(PartitionSchema(), Partition()) == b""
 
 

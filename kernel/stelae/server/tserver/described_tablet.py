@@ -1,4 +1,4 @@
-"""Brings up the tablet of a node without masters: it is the node's only one, and ``[tablet]`` describes it."""
+"""Brings up the tablet that ``[tablet]`` describes, on a node without masters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from stelae.host.settings import TabletSettings
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.protocol.members_text import members_text
-from stelae.spi.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -16,22 +15,24 @@ _NO_TABLET = (StartupAction.NOTHING, StartupAction.REMOVE, StartupAction.TOMBSTO
 """What a start does where there is no tablet, or only the tombstone of one."""
 
 
-class OnlyTabletLoader(TabletLoader):
+class DescribedTabletLoader(TabletLoader):
     """The ``TabletSource`` of a node without masters."""
 
     def create(self, tablet: TabletSettings) -> bool:
         """Create the configured tablet unless it exists or has failed. Return whether it was created.
 
-        The members of a stored tablet are those of its config, whatever the file lists. A difference is logged.
-
-        Raises ``ConfigError``, and creates nothing, if the directory has another tablet."""
+        The members of a stored tablet are those of its config, whatever the file lists. A difference is logged, and so
+        is a new tablet beside others: perhaps its id is mistyped."""
         found = {one.tablet_id: one for one in self._scan() if one.decision.action not in _NO_TABLET}
         if (own := found.get(tablet.id)) is not None:
             _compare_members(tablet, own)
         elif found:
-            raise ConfigError(
-                f"[tablet] has the id {tablet.id}; the directory {self._layout.root} has tablet {', '.join(found)}",
-                hint="Correct tablet.id. A node without masters has one tablet: give another one another directory.",
+            log.warning(
+                "[tablet] has the new id %s, and the directory %s has tablet %s: another, empty tablet is created; if "
+                "the id is mistyped, stop the node and correct it",
+                tablet.id,
+                self._layout.root,
+                ", ".join(found),
             )
         return super().create(tablet)
 

@@ -8,10 +8,9 @@ import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.settings import TabletSettings
-from stelae.server.tserver.only_tablet import OnlyTabletLoader
+from stelae.server.tserver.described_tablet import DescribedTabletLoader
 from stelae.spi.consensus import HardState
-from stelae.spi.errors import ConfigError
-from stelae.spi.ids import LogId, NodeId, OpId, TabletId
+from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE, SCHEMA, TABLET, DiskNode
 
@@ -25,7 +24,7 @@ def member(node: NodeId) -> Member:
 def restarted(node: DiskNode) -> DiskNode:
     """A node without masters on the disk of another one."""
     again = DiskNode(node.disk.clone())
-    again.loader = OnlyTabletLoader(again.disk, LAYOUT, again.loader._engines, ("raft", "durable"), again.crash)
+    again.loader = DescribedTabletLoader(again.disk, LAYOUT, again.loader._engines, ("raft", "durable"), again.crash)
     return again
 
 
@@ -43,27 +42,22 @@ def with_members(*nodes: NodeId) -> DiskNode:
     return node
 
 
-def test_a_section_with_another_id_than_the_stored_tablet_is_refused_and_creates_nothing() -> None:
-    """A mistyped id started a second, empty tablet beside the old one."""
+def test_a_section_with_another_id_than_the_stored_tablet_is_told_with_both(caplog: pytest.LogCaptureFixture) -> None:
+    """A mistyped id started a second, empty tablet beside the old one without a word."""
     node = restarted(DiskNode.with_rows(TABLET))
-    with pytest.raises(ConfigError) as caught:
-        create(node, "tt")
-    assert caught.value.fact == "[tablet] has the id tt; the directory /node has tablet t"
-    assert "tablet.id" in caught.value.hint and "another directory" in caught.value.hint
-    assert not node.loader.has(TabletId("tt")) and set(node.recovered()) == {TABLET}
+    with caplog.at_level(logging.WARNING):
+        assert create(node, "tt")
+    (record,) = caplog.records
+    assert record.message.startswith("[tablet] has the new id tt, and the directory /node has tablet t: another, empty")
+    assert set(node.recovered()) == {TABLET, "tt"}, "a node may have several"
 
 
-def test_a_tablet_that_cannot_be_read_is_not_replaced_by_another_one_either() -> None:
-    node = DiskNode.with_rows(TABLET)
-    node.wal.drop(LogId(TABLET, 1))
-    with pytest.raises(ConfigError, match="has tablet t"):
-        create(restarted(node), "tt")
-
-
-def test_a_tombstone_is_no_tablet() -> None:
+def test_a_tombstone_is_no_tablet(caplog: pytest.LogCaptureFixture) -> None:
     node = DiskNode.with_rows(TABLET)
     node.delete()
-    assert create(restarted(node), "tt")
+    with caplog.at_level(logging.WARNING):
+        assert create(restarted(node), "tt")
+    assert caplog.records == []
 
 
 def test_an_empty_directory_gets_the_tablet_and_keeps_it() -> None:
