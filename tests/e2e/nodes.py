@@ -16,6 +16,7 @@ from stelae.config.registry import Registry
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.instance import Instance, format_directory
 from stelae.host.node import Node
+from stelae.host.replica import Replica
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.local.ports import free_ports
 from stelae.machine.files import RealFile, RealFiles
@@ -24,8 +25,9 @@ from stelae.machine.system_clock import SystemClock
 from stelae.rows.limits import LimitSettings
 from stelae.server.limits import batchers_of
 from stelae.server.tserver import plugin as tserver
-from stelae.spi.errors import Full, StorageError, SyncFailed
+from stelae.spi.errors import ChangeNotYet, Full, StelaeError, StorageError, SyncFailed
 from stelae.spi.ids import ClusterId, NodeId, TabletId
+from stelae.spi.members import MemberChange, TabletConfig
 from stelae.spi.services import Buffer
 from stelae.spi.write import OpKind
 from tests.tablet_rows import write_to
@@ -245,3 +247,17 @@ async def flushed(cluster: Cluster) -> None:
     await until(lambda: agree(cluster))
     await until(lambda: all(one.flusher.superblock.flushed == one.applier.store.applied for one in replicas))
     await until(lambda: all(not one.flusher.busy for one in replicas))
+
+
+async def changed(replica: Replica, change: MemberChange) -> TabletConfig:
+    """Change the members by the leader; return the config. One that was just elected has heard no voter yet, and says
+    to ask again."""
+    while True:
+        done: asyncio.Future[TabletConfig | StelaeError] = asyncio.get_running_loop().create_future()
+        replica.change_members(change, done.set_result)
+        found = await done
+        if isinstance(found, TabletConfig):
+            return found
+        if not isinstance(found, ChangeNotYet):
+            raise found
+        await asyncio.sleep(0.05)

@@ -33,7 +33,7 @@ from stelae.testing.copy_world import NO_FENCES, ManualClock, MemoryControl, Mem
 from stelae.wire.settings import Lane
 from stelae_wal_segmented import SegmentedWal
 from tests.e2e.copied_store import built
-from tests.e2e.nodes import TABLET, WAIT_S, Cluster, connected, insert, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, changed, connected, insert, running, until
 
 FLUSHING = """
 [maintenance]
@@ -199,10 +199,8 @@ def test_a_config_that_is_committed_while_the_snapshot_is_taken_is_in_its_log_or
         spare = cluster.ids[3]
 
         async def add_a_member() -> OpId:
-            added: asyncio.Future[Any] = loop.create_future()
             change = AddServer(node_id=spare, address=cluster.address(spare), member_type=MemberType.NON_VOTER)
-            replica.change_members(change, added.set_result)
-            config = await added
+            config = await changed(replica, change)
             await until(lambda: replica.applier.applied >= config.op_id)
             return replica.status.committed_config.op_id
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from stelae.host.node import Node
 from stelae.host.replica import Replica
@@ -18,9 +17,9 @@ from stelae.protocol.copy_messages import END_COPY, EndCopy
 from stelae.spi.errors import PeerError
 from stelae.spi.members import AddServer, MemberType
 from stelae.wire.settings import Lane
-from tests.e2e.nodes import TABLET, Cluster, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, changed, connected, insert, running, until
 from tests.e2e.test_copy_source import Target, _service
-from tests.e2e.test_damage import COLUMNAR, blocks, leader_of, leads_on_another, loaded, zero_pages
+from tests.e2e.test_damage import COLUMNAR, COUNT, blocks, leader_of, leads_on_another, loaded, zero_pages
 
 SMALL_LOG = f"""{COLUMNAR}
 [log]
@@ -70,10 +69,21 @@ def test_an_export_that_meets_damage_fails_the_replica_of_its_source(tmp_path: P
     with_spare(tmp_path, COLUMNAR, work)
 
 
+async def collected(cluster: Cluster) -> None:
+    """Write until each log has lost its first entries. Followers collect once they know what the others have."""
+    first, replicas = COUNT, [cluster.nodes[node_id].replicas[TABLET] for node_id in cluster.ids[:3]]
+    async with asyncio.timeout(WAIT_S), connected(cluster) as tablet:
+        while min(replica.flusher.log_base.index for replica in replicas) <= 2:
+            await insert(tablet, range(first, first + 500))
+            first += 500
+            await asyncio.sleep(0.05)
+
+
 def test_files_that_arrive_damaged_are_verified_by_their_source_which_fails_its_replica(tmp_path: Path) -> None:
     """The real target: the leader adds a member, which its collected log cannot feed."""
 
     async def work(cluster: Cluster, _replica: Replica, spare: Node) -> None:
+        await collected(cluster)
         for node_id in cluster.ids[:3]:  # What they wrote themselves they still have in memory.
             await cluster.stop(node_id)
             await cluster.start(node_id)
@@ -84,9 +94,7 @@ def test_files_that_arrive_damaged_are_verified_by_their_source_which_fails_its_
         change = AddServer(
             node_id=spare.node_id, address=cluster.address(spare.node_id), member_type=MemberType.PRE_VOTER
         )
-        added: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        replica.change_members(change, added.set_result)
-        await added
+        await changed(replica, change)
         await until(lambda: failed_with_damage(replica))
         assert ".parquet" in replica.failure and "digest" in replica.failure
         await until(lambda: leads_on_another(cluster, replica))

@@ -6,23 +6,14 @@ import asyncio
 from pathlib import Path
 
 from stelae.spi.consensus import Role
-from stelae.spi.errors import ChangeNotYet, StelaeError
-from stelae.spi.members import RemoveServer, TabletConfig
-from tests.e2e.nodes import TABLET, Cluster, running, until
+from stelae.spi.members import RemoveServer
+from tests.e2e.nodes import TABLET, Cluster, changed, running, until
 
 
 async def remove(cluster: Cluster, change: RemoveServer) -> None:
-    """Remove a member that does not lead, and wait until every running node knows it.
-
-    A leader that was just elected has heard no other voter yet, and says to ask again."""
-    while True:
-        leader = await cluster.leading()
-        done: asyncio.Future[TabletConfig | StelaeError] = asyncio.get_running_loop().create_future()
-        cluster.nodes[leader].replicas[TABLET].change_members(change, done.set_result)
-        if not isinstance(found := await done, ChangeNotYet):
-            break
-        await asyncio.sleep(0.05)
-    assert isinstance(found, TabletConfig)
+    """Remove a member that does not lead, and wait until every running node knows it."""
+    leader = await cluster.leading()
+    await changed(cluster.nodes[leader].replicas[TABLET], change)
     replicas = [node.replicas[TABLET] for node in cluster.nodes.values()]
     await until(lambda: all(r.status.committed_config.member(change.node_id) is None for r in replicas))
 
