@@ -18,6 +18,7 @@ from stelae.lifecycle.deletion import LastOpId
 from stelae.lifecycle.replaced_damage import AGAIN_US
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import VOTING
+from stelae.spi.recovery_epoch import is_too_far_ahead
 
 
 class TargetState(StrEnum):
@@ -69,6 +70,7 @@ class CopyRefusalCode(StrEnum):
     VOTER_WITHOUT_REPLICA = "VOTER_WITHOUT_REPLICA"
     BEGINS_WITHOUT_ROWS = "BEGINS_WITHOUT_ROWS"
     BAD_TERM = "BAD_TERM"
+    TERM_TOO_HIGH = "TERM_TOO_HIGH"
     LEADS = "LEADS"
     OLD_CONFIG = "OLD_CONFIG"
     NOT_A_MEMBER = "NOT_A_MEMBER"
@@ -189,6 +191,12 @@ GUARDS: tuple[Guard, ...] = (
         "only the leader of the present term may ask",
     ),
     Guard(
+        CopyRefusalCode.TERM_TOO_HIGH,
+        lambda asked, here: is_too_far_ahead(asked.term, here.term),
+        lambda asked, here: f"the leader would be of term {asked.term}, and this replica knows term {here.term}: "
+        "between them are more recoveries than there can have been; restart the node of the leader",
+    ),
+    Guard(
         CopyRefusalCode.LEADS,
         lambda asked, here: here.leads and asked.term == here.term,
         lambda _asked, here: f"this replica is the only leader of term {here.term}, and a leader is never replaced "
@@ -248,6 +256,7 @@ OVER_TOMBSTONE = frozenset(
         CopyRefusalCode.OFFLINE,
         CopyRefusalCode.REMOVED,
         CopyRefusalCode.BAD_TERM,
+        CopyRefusalCode.TERM_TOO_HIGH,
         CopyRefusalCode.OLD_CONFIG,
         CopyRefusalCode.NOT_A_MEMBER,
     }

@@ -10,6 +10,7 @@ from stelae.lifecycle.copy_items import ItemKind, check_items, kind_of
 from stelae.spi.copy_plan import CopyOffer, CopySnapshot
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.recovery_epoch import is_too_far_ahead
 from stelae.spi.schema import Schema
 
 SESSION_CHARACTERS_MAX = 64
@@ -49,6 +50,8 @@ def _of_op_ids(snapshot: CopySnapshot, facts: CopyFacts, tablet_id: TabletId) ->
         return f"the log from {base} to {last} ends before it begins"
     if last.term > snapshot.term:
         return f"the log ends at {last}, but the source is in term {snapshot.term}"
+    if is_too_far_ahead(snapshot.term, last.term):
+        return f"the log ends at {last}, and the source is in term {snapshot.term}, too many recoveries later"
     if config > last or config.index > last.index:
         return f"config {config} is committed, but the log ends at {last}"
     if facts.flushed != base:

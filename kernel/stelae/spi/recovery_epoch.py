@@ -19,6 +19,10 @@ TAG_MAX = (1 << (EPOCH_BITS - COUNT_BITS)) - 1  #: The highest tag.
 EPOCH_MAX = (1 << 20) - 1  #: The highest epoch: never reached in practice, and its terms fit into every message.
 
 
+EPOCHS_AHEAD_MAX = 10_000
+"""By how many epochs a term may be ahead of that of the replica which gets it."""
+
+
 def recovery_epoch(term: int) -> int:
     """Return the recovery epoch of a term; 0 for a tablet that was never recovered."""
     return term >> EPOCH_BITS
@@ -54,3 +58,11 @@ def stands_down(term: int, last_term: int) -> bool:
         last_term: the term of the last entry of its log.
     """
     return recovery_epoch(last_term) < recovery_epoch(term)
+
+
+def is_too_far_ahead(term: int, own_term: int) -> bool:
+    """Return whether a term is of an epoch that a correct peer cannot have reached while this replica was away.
+
+    A replica that enters a later epoch stands down until it gets the log of that recovery. If the term is only wrong, a
+    person has to recover the tablet in a later epoch still, so one wrong term must not use them all up."""
+    return recovery_epoch(term) - recovery_epoch(own_term) > EPOCHS_AHEAD_MAX

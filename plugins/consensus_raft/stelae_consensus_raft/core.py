@@ -44,7 +44,7 @@ from stelae_consensus_raft.invariants import check
 from stelae_consensus_raft.leader import Leader
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.membership import RaftMembership
-from stelae_consensus_raft.message_checks import message_error
+from stelae_consensus_raft.message_checks import message_error, term_error
 from stelae_consensus_raft.messages import AppendEntries, AppendReply, RaftMessage, TimeoutNow, VoteReply, VoteRequest
 from stelae_consensus_raft.raft_state import BrokenInvariant, RaftState
 from stelae_consensus_raft.recovery import RaftRecovery
@@ -135,7 +135,7 @@ class RaftCore(ConsensusCore):
         return (
             isinstance(event, Received)
             and isinstance(event.message, AppendReply)
-            and message_error(event.message, event.entries) is None
+            and message_error(event.message, event.entries, state.term) is None
             and self._leader.can_wait(event.sender, event.message)
         )
 
@@ -209,7 +209,7 @@ class RaftCore(ConsensusCore):
         if not isinstance(message, RaftMessage):
             self._state.count_refused("message of another engine")
             return
-        flaw = message_error(message, event.entries)
+        flaw = message_error(message, event.entries, self._state.term)
         if sender == self._state.node_id:
             flaw = "message from this replica itself"
         if flaw is not None:
@@ -267,6 +267,10 @@ class RaftCore(ConsensusCore):
 
         The exception is a config of a later recovery epoch: no leader of an earlier one knows it (rule 29)."""
         state = self._state
+        flaw = term_error(event.config_id.term, state.term)
+        if flaw is not None:
+            state.count_refused(flaw)
+            return
         if recovery_epoch(event.config_id.term) > recovery_epoch(state.term):
             state.step_down(Cause.HIGHER_TERM, event.config_id.term)
         if event.config_id > state.config.op_id and state.role is not Role.LEADER:

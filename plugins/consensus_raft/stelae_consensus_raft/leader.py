@@ -10,7 +10,8 @@ from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
 from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.leader_state import LeaderState
-from stelae_consensus_raft.messages import NUMBER_MAX, AppendRefusal, AppendReply
+from stelae_consensus_raft.message_checks import term_error
+from stelae_consensus_raft.messages import AppendRefusal, AppendReply
 from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.replication import Replicator
@@ -189,8 +190,9 @@ class Leader:
         if event.peer not in state.peer_ids:
             state.count_refused("heartbeat refused by a node outside the config")
             return
-        if not 0 <= event.term <= NUMBER_MAX:
-            state.count_refused("heartbeat refused with a term out of range")
+        flaw = term_error(event.term, state.term)
+        if flaw is not None:
+            state.count_refused(f"heartbeat refused with a {flaw}")
             return
         if event.term > state.term:
             state.step_down(Cause.HIGHER_TERM, event.term)

@@ -9,6 +9,7 @@ from stelae.spi.errors import Corrupt
 from stelae.spi.ids import OpId
 from stelae.spi.log import ENTRY_BYTES_MAX, Entry, EntryKind
 from stelae.spi.members import TabletConfig, decode_config
+from stelae.spi.recovery_epoch import is_too_far_ahead
 from stelae_consensus_raft.messages import (
     NUMBER_MAX,
     AppendEntries,
@@ -28,10 +29,18 @@ def _is_op_id(op_id: OpId) -> bool:
     return _is_number(op_id.term) and _is_number(op_id.index) and (op_id.term == 0) == (op_id.index == 0)
 
 
-def message_error(message: RaftMessage, entries: Sequence[Entry]) -> str | None:
-    """Return why no correct peer sends this message, or ``None``. Checks the message alone."""
-    if not _is_number(message.term):
+def term_error(term: int, own_term: int) -> str | None:
+    """Return why no correct peer has this term, or ``None``."""
+    if not _is_number(term):
         return "term out of range"
+    return "term too many recoveries ahead" if is_too_far_ahead(term, own_term) else None
+
+
+def message_error(message: RaftMessage, entries: Sequence[Entry], own_term: int) -> str | None:
+    """Return why no correct peer sends this message to a replica in ``own_term``, or ``None``."""
+    flaw = term_error(message.term, own_term)
+    if flaw is not None:
+        return flaw
     match message:
         case AppendEntries():
             return _append_error(message, entries)

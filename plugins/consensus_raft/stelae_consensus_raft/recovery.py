@@ -21,7 +21,7 @@ from stelae.spi.consensus_events import RecoverAlone, StandDown
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import MemberType, TabletConfig, encode_config, former_voters
-from stelae.spi.recovery_epoch import is_first_term, recovery_epoch, recovery_id
+from stelae.spi.recovery_epoch import is_first_term, is_too_far_ahead, recovery_epoch, recovery_id
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import Refusal
 from stelae_consensus_raft.election import Elections
@@ -132,7 +132,7 @@ class RaftRecovery:
     def _refusal(self, term: int, survivor: NodeId) -> Refusal | None:
         """Return why this replica cannot take part in a recovery of ``survivor`` in this term."""
         state = self._state
-        if not is_first_term(term):
+        if not is_first_term(term) or is_too_far_ahead(term, state.term):
             return Refusal(RejectReason.CHANGED_SINCE, f"no recovery begins in term {term}; make a new plan")
         if recovery_id(state.log.last.term) == recovery_id(term):
             return Refusal(RejectReason.RECOVERED, f"the log ends at {state.log.last}, of this recovery; nothing to do")

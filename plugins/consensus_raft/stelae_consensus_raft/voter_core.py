@@ -80,7 +80,7 @@ class VoterCore(ConsensusCore):
         if event.sender == self._node_id or not isinstance(message, (VoteRequest, AppendEntries)):
             self._refused["message that a replica without a log does not accept"] += 1
             return
-        flaw = message_error(message, event.entries)
+        flaw = message_error(message, event.entries, self._hard_state.term)
         if flaw is not None:
             self._refused[flaw] += 1
         elif isinstance(message, VoteRequest):

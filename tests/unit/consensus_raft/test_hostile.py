@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -12,16 +13,19 @@ from stelae.spi.consensus import Role
 from stelae.spi.consensus_events import (
     BeatException,
     Campaign,
+    Event,
     LeaderAlive,
     PeerAlive,
     PeerUnreachable,
     Received,
+    Removed,
     StepDown,
     Tick,
 )
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import encode_config
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 from stelae_consensus_raft.messages import (
     NUMBER_MAX,
     AppendEntries,
@@ -249,6 +253,31 @@ def test_a_peer_that_refuses_a_heartbeat_in_a_term_out_of_range_deposes_nobody()
     solo.step(BeatException(A, NUMBER_MAX + 1, "term"))
     assert solo.core.status().role is Role.LEADER
     assert sum(solo.core.refused.values()) == 1
+
+
+LATER = first_term(EPOCHS_AHEAD_MAX, 0)
+"""The first term of the last epoch that this replica may hear of."""
+TOO_LATE = first_term(EPOCHS_AHEAD_MAX + 1, 0)
+WITH_TERM: dict[str, Callable[[int], Event]] = {
+    "an append": lambda term: Received(A, AppendEntries(term=term, prev=OpId(1, 2), commit=2)),
+    "an append's answer": lambda term: Received(A, AppendReply(term=term, refusal=AppendRefusal.STALE_TERM)),
+    "a candidate": lambda term: Received(A, VoteRequest(term=term, last=OpId(1, 3), transfer=True)),
+    "a vote": lambda term: Received(A, VoteReply(term=term, campaign_term=2, attempt=1)),
+    "a refused heartbeat": lambda term: BeatException(A, term, "term"),
+    "a removal": lambda term: Removed(OpId(term, 9)),
+}
+
+
+@pytest.mark.parametrize("what", WITH_TERM)
+def test_a_term_that_no_recovery_can_have_reached_is_not_entered(what: str) -> None:
+    """The replica would stand down for a recovery that never was, and a real one would need a still later epoch."""
+    solo = Solo().serve()
+    before = solo.core.status()
+    solo.step(WITH_TERM[what](TOO_LATE))
+    assert solo.core.status() == before
+    assert sum(solo.core.refused.values()) == 1
+    solo.step(WITH_TERM[what](LATER))
+    assert solo.core.status().term == LATER, "the refused message differs in nothing else"
 
 
 def test_a_stranger_whose_heartbeat_names_the_term_is_not_taken_for_its_leader() -> None:

@@ -17,6 +17,7 @@ from stelae.spi.consensus_events import (
 )
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.log import EntryKind
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import (
@@ -132,3 +133,17 @@ def test_a_vote_after_a_merge_counts_in_the_merged_term() -> None:
     stepped(core, MergeMetadata(9))
     assert asked(core, 8, OpId(7, 70)).refusal is VoteRefusal.STALE_TERM
     assert asked(core, 9, OpId(7, 70)).refusal is None
+
+
+@pytest.mark.parametrize("what", ["a candidate", "an append"])
+def test_a_term_that_no_recovery_can_have_reached_is_not_entered(what: str) -> None:
+    def message(term: int) -> Received:
+        if what == "a candidate":
+            return Received(A, VoteRequest(term=term, last=OpId(2, 5)))
+        return Received(A, AppendEntries(term=term, prev=OpId(2, 5), commit=5))
+
+    core = voter()
+    assert stepped(core, Tick(1), message(first_term(EPOCHS_AHEAD_MAX + 1, 0))) is None
+    assert core.status().term == 3 and sum(core.refused.values()) == 1
+    stepped(core, message(first_term(EPOCHS_AHEAD_MAX, 0)))
+    assert core.status().term == first_term(EPOCHS_AHEAD_MAX, 0)

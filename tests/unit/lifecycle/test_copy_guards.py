@@ -13,6 +13,7 @@ from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.copy_guards import GUARDS, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 
 LEADER, HERE, OTHER = (NodeId(letter * 32) for letter in "abc")
 Code = CopyRefusalCode
@@ -98,6 +99,7 @@ ALONE: list[tuple[CopyRefusalCode, dict[str, Any], TargetFacts, dict[str, Any]]]
     (Code.BEGINS_WITHOUT_ROWS, {"pre_witness": True}, TOMBSTONE, {}),
     (Code.BAD_TERM, {"term": 4}, TOMBSTONE, {}),
     (Code.BAD_TERM, {"term": 4, "hosted": True}, LAGGING, {}),
+    (Code.TERM_TOO_HIGH, {"term": first_term(EPOCHS_AHEAD_MAX + 1, 0)}, TOMBSTONE, {}),
     (Code.LEADS, {"hosted": True}, LAGGING, {"leads": True}),
     (Code.OLD_CONFIG, {"config": OpId(2, 9)}, TOMBSTONE, {}),
     (Code.NOT_A_MEMBER, {"leader": OTHER, "config": OpId(2, 10)}, TOMBSTONE, {}),

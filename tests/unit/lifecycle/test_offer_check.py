@@ -14,6 +14,7 @@ from stelae.spi.copy_plan import CopyOffer, CopySnapshot
 from stelae.spi.errors import PeerError
 from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 from stelae.spi.wal import SnapshotUnit
 from tests.unit.lifecycle.disk_node import SCHEMA
 
@@ -69,6 +70,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"last": OpId(1, 9)}, "ends before it begins"),
     ({"last": OpId(3, 3)}, "ends before it begins"),
     ({"term": 2}, "the source is in term 2"),
+    ({"term": first_term(EPOCHS_AHEAD_MAX + 1, 0)}, "too many recoveries later"),
     ({"committed_config": TabletConfig(op_id=OpId(3, 10), members=())}, "config 3.10 is committed"),
     ({"committed_config": TabletConfig(op_id=OpId(4, 3), members=())}, "config 4.3 is committed"),
     ({"committed_config": TabletConfig(op_id=OpId(-1, 1), members=())}, "is below 0"),

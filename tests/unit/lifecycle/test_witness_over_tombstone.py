@@ -23,6 +23,7 @@ from stelae.spi.consensus import HardState
 from stelae.spi.errors import Full, StelaeError
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 from stelae.spi.wal import Append
 from stelae_consensus_raft.messages import VoteRefusal
 from tests.unit.lifecycle.copy_node import (
@@ -242,6 +243,7 @@ def test_a_config_beyond_the_last_op_id_counts_as_had_too() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], OpId, dict[str, Any]]] = {
     "BAD_TERM": ({"term": 3}, CONFIG.op_id, {}),
+    "TERM_TOO_HIGH": ({"term": first_term(EPOCHS_AHEAD_MAX + 1, 0)}, CONFIG.op_id, {}),
     "OLD_CONFIG": ({}, OpId(0, -1), {}),
     "REMOVED": ({}, CONFIG.op_id, {"removed": True}),
     "LAST_OP_ID_UNKNOWN": ({}, CONFIG.op_id, {"tombstone": "UNKNOWN"}),

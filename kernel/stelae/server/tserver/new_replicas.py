@@ -16,6 +16,7 @@ from stelae.partition.tablet_partition import TabletPartition
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import ZERO, NodeId, TabletId, tablet_id
+from stelae.spi.recovery_epoch import is_too_far_ahead
 from stelae.spi.schema import Schema
 from stelae.spi.services import Buffer
 
@@ -106,4 +107,5 @@ def _is_sound(start: LogStart, node_id: NodeId) -> bool:
     config = start.committed
     known = bool(config.members) == (config.op_id > ZERO)
     ordered = ZERO <= config.op_id <= start.base and start.base.term <= start.term
+    ordered = ordered and not is_too_far_ahead(start.term, start.base.term)
     return known and ordered and node_id not in config.voters()

@@ -6,7 +6,7 @@ from stelae.spi.consensus import RECOVERS, Role
 from stelae.spi.consensus_events import RecoverAlone, Removed, StandDown
 from stelae.spi.ids import OpId
 from stelae.spi.members import MemberType
-from stelae.spi.recovery_epoch import first_term, recovery_epoch
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term, recovery_epoch
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_members import member_types, remove
@@ -114,6 +114,9 @@ class RecoveryChecks:
         for term in (last.term + 1, TERM + 1):
             token = recover(cluster, 3, term)
             assert cluster.rejected.get(token) == "CHANGED_SINCE", "only the first term of an epoch begins a recovery"
+        far = first_term(EPOCHS_AHEAD_MAX + 1, 0)
+        for token in (recover(cluster, 3, far), stand_down(cluster, 3, 2, far)):
+            assert cluster.rejected.get(token) == "CHANGED_SINCE", "the others would not believe this epoch"
 
     def test_a_witness_is_no_survivor(self, harness: ConsensusHarness) -> None:
         cluster = self._led(harness)
