@@ -3,8 +3,8 @@
 During a transfer the leader accepts no proposals, so that the successor can catch up. Once the successor has all of the
 log, the leader sends it ``TimeoutNow``, and it campaigns at once. Its vote requests say that the leader asked for the
 campaign, so voters do not withhold their votes. If the successor has not won within one election timeout, the leader
-remains leader and accepts proposals again. A voter that the leader has not heard lately is no successor: the transfer
-would only stop proposals."""
+remains leader and accepts proposals again. A voter that the leader has not heard lately is no successor, and a voter
+that lags is none that can be named: the transfer would only stop proposals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.election import Elections
 from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.messages import TimeoutNow
-from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.raft_state import RaftState
 
 
@@ -42,7 +42,9 @@ class RaftTransfers:
             state.reject(event.token, RejectReason.TRANSFERRING)
         elif event.to is not None and event.to not in self._eligible():
             state.reject(event.token, RejectReason.NOT_A_VOTER, self._not_a_voter(event.to))
-        elif event.to is not None and (why := self._cannot_take_over(leadership.peers[event.to])):
+        elif event.to is not None and (
+            why := self._cannot_take_over(leadership.peers[event.to]) or self._lags(leadership.peers[event.to])
+        ):
             state.reject(event.token, RejectReason.NO_SUCCESSOR, f"{why}, and hand over then, or to another voter")
         elif (to := event.to or self._best_successor(leadership)) is None:
             state.reject(event.token, RejectReason.NO_SUCCESSOR)
@@ -100,6 +102,19 @@ class RaftTransfers:
         if peer.log_only:
             return f"node {peer.node_id} has the log only, and would serve no requests; wait until it has all rows"
         return ""
+
+    def _lags(self, peer: Progress) -> str:
+        """Return why a voter could not catch up soon, and what to do first, or an empty text.
+
+        The policy would name it again and again, for example after a restart of its node."""
+        state = self._state
+        if peer.state is PeerState.COPY:
+            return f"node {peer.node_id} needs a copy of the rows; wait until it has them"
+        last = state.log.last_index
+        unsent = state.sizes.between(peer.next - 1, last) if peer.state is PeerState.REPLICATE else 0
+        if unsent <= state.settings.append_bytes_max:
+            return ""
+        return f"the log of node {peer.node_id} ends at {peer.match} of {last}; wait until it has caught up"
 
     def _best_successor(self, leadership: LeaderState, match_min: int = 0) -> NodeId | None:
         """Return the voter with the longest log among those that can take over, if any.
