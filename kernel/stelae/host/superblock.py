@@ -54,7 +54,8 @@ class Superblock(msgspec.Struct, frozen=True, kw_only=True):
             read: this replica never votes again. ``None`` for a live replica, except for a witness that has begun over
             a tombstone: until its log is flushed up to the op id, votes use the larger of the two.
         removed: of a tombstone: the table was deleted for good. No copy brings the replica back.
-        quarantine: the directory with the data of a deleted replica, relative to the node's directory.
+        quarantine: the directory with the data of a deleted replica, relative to the node's directory. It stays until
+            another replica is READY, so that the replica can be restored if a copy is abandoned.
         log_only: the replica has no rows, as that of a witness. ``flushed`` is then how far its log is not needed, and
             the engine of ``store_engine`` has not been opened yet."""
 

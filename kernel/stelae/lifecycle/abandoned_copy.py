@@ -4,7 +4,8 @@ Source: "Tablet startup" of the tablet-copy design, row 2; ``durability.md`` rul
 rows of the copy are read. What the copy made in ``wals/`` and ``data/`` is removed first, and the superblock says
 COPYING until that is complete. So every step can be repeated, after a crash at any of them.
 
-- A copy over a tombstone ends as that tombstone, with the last op id that the superblock has kept. It votes as before.
+- A copy over a tombstone ends as that tombstone, with the last op id and the quarantine directory that the superblock
+  has kept. It votes as before, and can be restored from the quarantine.
 - A *first copy* is of a tablet that was never on this node. It has acknowledged nothing and given no vote, so nothing
   of it stays: afterwards the tablet does not exist on this node.
 
@@ -60,7 +61,7 @@ def _end_copy(files: Files, layout: DirectoryLayout, block: Superblock, crash: C
     """Make the tombstone durable again; remove consensus metadata and superblock of a first copy, in this order."""
     if not is_first_copy(block):
         assert block.tombstone is not None
-        SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone_of(block, block.tombstone, None))
+        SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone_of(block, block.tombstone))
         crash.hit("abandon.after_tombstone")
         return
     for path, parent in (

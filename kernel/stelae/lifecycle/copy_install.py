@@ -34,8 +34,8 @@ def copying_block(
 ) -> Superblock:
     """Return the superblock COPYING, with which a copy begins. ``old`` is the tombstone; ``None`` for a first copy.
 
-    It keeps the last op id of the tombstone, and drops its quarantine directory. The generation rises, so that no log
-    of an earlier time can be taken for the copied one."""
+    It keeps the last op id and the quarantine directory of the tombstone, which an abandoned copy needs again. The
+    generation rises, so that no log of an earlier time can be taken for the copied one."""
     if old is None:
         return Superblock(
             tablet_id=tablet_id,
@@ -45,16 +45,14 @@ def copying_block(
             store_engine=store,
         )
     assert old.data_state is DataState.DELETED and old.tombstone is not None
-    return msgspec.structs.replace(
-        old, data_state=DataState.COPYING, generation=old.generation + 1, quarantine=None, store_engine=store
-    )
+    return msgspec.structs.replace(old, data_state=DataState.COPYING, generation=old.generation + 1, store_engine=store)
 
 
 def ready_block(copying: Superblock, facts: CopyFacts, snapshot: CopySnapshot, manifest: bytes) -> Superblock:
     """Return the superblock READY, which ends a copy.
 
-    The last op id of the tombstone is cleared, because the copied log has reached it (rule 18). Raises ``StorageError``
-    if it has not."""
+    The last op id of the tombstone is cleared, because the copied log has reached it (rule 18), and the quarantine
+    directory with it. Raises ``StorageError`` if the log has not reached it."""
     last = copying.tombstone
     if last is not None and (isinstance(last, str) or snapshot.last < last):
         fact = f"the copied log ends at {snapshot.last}, but this replica had entries up to {last}"

@@ -58,7 +58,7 @@ def write_tombstone(
     save_record(files, path, about)
     files.replace(f"{path}/superblock", files.read_bytes(layout.superblock_of(block.tablet_id)))
     crash.hit("delete.after_superblock_copy")
-    tombstone = msgspec.structs.replace(tombstone_of(block, last, place), removed=removed)
+    tombstone = msgspec.structs.replace(tombstone_of(block, last), quarantine=place, removed=removed)
     SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
     crash.hit("delete.after_tombstone")
     return tombstone
@@ -110,17 +110,17 @@ def roll_forward(
     set_log_aside(layout, tombstone, set_aside, crash)
 
 
-def tombstone_of(block: Superblock, last: LastOpId, place: str | None) -> Superblock:
+def tombstone_of(block: Superblock, last: LastOpId) -> Superblock:
     """Return the tombstone of a superblock. It stays for ever, so it has only what a vote needs.
 
-    The last op id of an earlier replica stays the last one if the log of this one has not reached it."""
+    The last op id of an earlier replica stays the last one if the log of this one has not reached it. The quarantine
+    directory stays as well: that of a superblock COPYING has the data that the replica had up to that op id."""
     if isinstance(last, OpId) and isinstance(block.tombstone, OpId):
         last = max(last, block.tombstone)
     return msgspec.structs.replace(
         block,
         data_state=DataState.DELETED,
         tombstone=last,
-        quarantine=place,
         schemas=(),
         log_only=False,
         manifest=b"",

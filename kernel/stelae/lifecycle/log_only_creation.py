@@ -51,6 +51,7 @@ class LogOnlyCreation:
             flushed=start.base,
             generation=block.generation if over is None else over.generation + 1,
             tombstone=None if over is None else over.tombstone,
+            quarantine=None if over is None else over.quarantine,
         )
         self._superblock = SuperblockFile(files, layout, block.tablet_id, crash)
         self._metadata = ConsensusMetadata(files, layout, block.tablet_id, crash)
@@ -79,6 +80,8 @@ class LogOnlyCreation:
         """Step 4: the superblock makes the replica READY. Returns it."""
         had = self.block.tombstone
         reached = isinstance(had, OpId) and had <= self._start.base
-        ready = msgspec.structs.replace(self.block, data_state=DataState.READY, tombstone=None if reached else had)
+        ready = msgspec.structs.replace(
+            self.block, data_state=DataState.READY, tombstone=None if reached else had, quarantine=None
+        )
         self._superblock.save(ready)
         return ready

@@ -1,8 +1,9 @@
 """Restores a deleted replica from the quarantine, on a node that is stopped (``durability.md`` rule 23).
 
 A restored replica must have everything that its tombstone acknowledged. So term, vote and config stay those of the
-tombstone's consensus metadata, and the log in quarantine must end exactly at the tombstone's last op id. All checks
-come before the first change. Then:
+tombstone's consensus metadata, and the log in quarantine must end exactly at the tombstone's last op id. It must have
+the entry of that config: a copy that was abandoned late may have merged a newer one. All checks come before the first
+change. Then:
 
 1. The log is copied into the log engine, in the next generation. The log in quarantine does not change.
 2. The data is copied.
@@ -62,7 +63,8 @@ def restore(
         open_aside: opens the log in quarantine, with the engine that wrote it.
 
     Raises:
-        BackInTime: the directory is not of the last deletion, or its log ends before the tombstone's last op id.
+        BackInTime: the directory is not of the last deletion, or its log ends before the tombstone's last op id or the
+            committed config.
         CallerError: the tablet is not a tombstone, or must never vote again.
         Full: there is not enough space for a copy.
         StorageError: a file cannot be read or written. The tombstone stays.
@@ -115,16 +117,24 @@ def _tombstone(found: TabletFinding, place: str) -> tuple[Superblock, OpId]:
             f"the last op id of tablet {tablet} is UNKNOWN: it is not known what this replica acknowledged, "
             "so it never votes again; let the masters add another replica"
         )
+    assert found.consensus is not None, "a tombstone without consensus metadata fails"
+    config = found.consensus.committed_config.op_id
+    if config > block.tombstone:
+        raise BackInTime(
+            f"the log in quarantine ends at {block.tombstone}, and an abandoned copy has told this node the committed "
+            f"config of {config}; let the masters add another replica; nothing was changed"
+        )
     return block, block.tombstone
 
 
 def _set_aside(files: Files, path: str, tombstone: Superblock) -> Superblock:
-    """Return the superblock as it was before the deletion."""
+    """Return the superblock as it was before the deletion. Abandoned copies have raised the tombstone's generation."""
     try:
         block = decode(SUPERBLOCK, files.read_bytes(path), path)
     except FileNotFoundError as error:
         raise StorageError("there is no superblock in quarantine; nothing was changed", path=path) from error
-    if block.log_id != tombstone.log_id or block.data_state is not DataState.READY:
+    of_tablet = block.tablet_id == tombstone.tablet_id and block.generation <= tombstone.generation
+    if not of_tablet or block.data_state is not DataState.READY:
         fact = f"it is of {block.log_id} ({block.data_state}), and the tombstone is of {tombstone.log_id}"
         raise BackInTime(f"the superblock in quarantine is not of this replica: {fact}; nothing was changed")
     return block

@@ -298,7 +298,7 @@ class TabletManager:
             self._loader.forget_failure(tablet_id)
             if block.tombstone is None:
                 return  # A first copy, of which nothing stays.
-            block = tombstone_of(block, block.tombstone, None)
+            block = tombstone_of(block, block.tombstone)
         elif found.log is not None:
             yield from self.complete_deletion(block)
         self._loader.forget_failure(tablet_id)

@@ -192,11 +192,14 @@ def _why_lost(tablet_id: TabletId, node: SurveyedNode | None) -> str:
         return node.problem
     view = node.views.get(tablet_id)
     if view is None:
-        return "its server answers, and has no replica that runs: it was deleted, or is being copied"
+        return (
+            "its server answers, and has no replica that runs: it was deleted, is being copied, or its copy ended early"
+        )
     return f"{view.state}: {view.failure}" if view.failure else view.state
 
 
 def _why_unrecoverable(ranking: tuple[RankedReplica, ...], lost: tuple[LostMember, ...]) -> str:
     found = [f"{one.address}: {one.unusable}" for one in ranking] + [f"{one.address}: {one.why}" for one in lost]
     fact = "no replica with its rows answers" + (f" ({'; '.join(found)})" if found else "")
-    return f"{fact}; start one of its servers again, or restore the table from a backup"
+    next_step = "start one of its servers again, or restore a replica with `stelae tablet quarantine restore`"
+    return f"{fact}; {next_step}, or restore the table from a backup"

@@ -29,9 +29,7 @@ def copying(kept: OpId | Literal["UNKNOWN"]) -> VirtualDisk:
     """A node that deleted its replica, and then copied it nearly to the end: log and rows are installed."""
     node = DiskNode.with_rows(TABLET, OTHER)
     node.delete(last=kept)
-    block = msgspec.structs.replace(
-        node.block(), data_state=DataState.COPYING, tombstone=kept, quarantine=None, generation=2
-    )
+    block = msgspec.structs.replace(node.block(), data_state=DataState.COPYING, tombstone=kept, generation=2)
     SuperblockFile(node.disk, LAYOUT, TABLET).save(block)
     return installed(node)
 
@@ -77,7 +75,8 @@ def test_a_copy_over_a_tombstone_is_that_tombstone_again_without_a_look_into_its
     assert found.decision.action is StartupAction.DELETE_SELF
     check_nothing_of_the_copy_is_left(node)
     block = node.block()
-    assert block.data_state is DataState.DELETED and block.tombstone == kept and block.quarantine is None
+    assert block.data_state is DataState.DELETED and block.tombstone == kept
+    assert block.quarantine == "quarantine/t.1", "what it had can be restored"
     assert ConsensusMetadata(node.disk, LAYOUT, TABLET).load().hard_state == HardState(4, NODE)
 
 

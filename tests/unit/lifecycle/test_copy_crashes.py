@@ -12,6 +12,7 @@ import pytest
 
 from stelae.host.superblock import DataState
 from stelae.lifecycle.copy_stage import CopyStage, read_manifest
+from stelae.lifecycle.restore_from_quarantine import BackInTime
 from stelae.lifecycle.startup_decisions import StartupAction
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.sim.disk_faults import PowerLost
@@ -35,7 +36,8 @@ from tests.unit.lifecycle.copy_node import (
     served,
     tombstone_disk,
 )
-from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET, moments
+from tests.unit.lifecycle.disk_node import LAYOUT, NODE, TABLET, DiskNode, ids, moments
+from tests.unit.lifecycle.test_restore_from_quarantine import refused, restored
 
 VOTED, ADOPTED = HardState(4, NODE), HardState(TERM, None)
 FILES, EXPORT = served(), served(export=True)
@@ -106,6 +108,7 @@ def check_after(disk: VirtualDisk, place: str, *, may_lose_stage: bool = False) 
         merged = node.metadata()[0]
         assert merged in (VOTED, ADOPTED), "term and vote never go back"
         check_tombstone(node, merged)
+        check_restore(disk.clone(), merged)
     elif TABLET in node.recovered:
         check_complete(node, ADOPTED)
         return "complete"
@@ -115,6 +118,17 @@ def check_after(disk: VirtualDisk, place: str, *, may_lose_stage: bool = False) 
     copy(node, place)
     check_complete(node, ADOPTED)
     return state
+
+
+def check_restore(disk: VirtualDisk, merged: HardState) -> None:
+    """What the replica had can be restored, unless its log lacks the config that the copy has merged."""
+    node = DiskNode(disk)
+    if merged == ADOPTED:
+        refused(node, BackInTime, "an abandoned copy has told this node the committed config")
+        return
+    restored(node)
+    again = DiskNode(node.disk.clone())
+    assert ids(again.recovered()[TABLET]) == list(range(1, 10)) and not again.loader.failed
 
 
 def points_of(place: str) -> list[str]:

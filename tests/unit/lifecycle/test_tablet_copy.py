@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from stelae.host.consensus_metadata import ConsensusMetadata
+from stelae.host.metadata_files import CrashPoints
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle import offer_check, tablet_loader
 from stelae.lifecycle.blocking_steps import OffLoop
@@ -49,8 +50,8 @@ def network(leader: Any = SERVED, follower: Any = SERVED) -> FakeNetwork:
     return FakeNetwork({LEADER: leader, FOLLOWER: follower})
 
 
-def lagging(sources: FakeNetwork | None = None) -> CopyNode:
-    node = CopyNode(lagging_disk(), sources or network())
+def lagging(sources: FakeNetwork | None = None, crash: CrashPoints | None = None) -> CopyNode:
+    node = CopyNode(lagging_disk(), sources or network(), crash)
     one = node.recovered.pop(TABLET)
     node.add_replica(TABLET, one.superblock, one.consensus)
     return node

@@ -129,6 +129,7 @@ def check_after(disk: VirtualDisk, start: LogStart) -> str:
     hard_state = node.metadata()[0]
     assert hard_state in (VOTED, ADOPTED), "term and vote never go back"
     check_tombstone(node, hard_state)
+    assert node.block().quarantine == "quarantine/t.1", "what it had can be restored"
     assert (answer := node.vote(7, last=OpId(1, 8))) is not None and answer.refusal is VoteRefusal.LOG_BEHIND
     later = msgspec.structs.replace(start, term=7)
     assert begun(node, later) is None
@@ -272,9 +273,9 @@ def test_a_witness_that_is_deleted_before_its_log_has_reached_the_tombstone_leav
     again = DiskNode(node.disk.clone())
     found = again.loader.inspect(TABLET, again.wal.logs())
     assert found.log is not None and found.superblock is not None and found.log.last == OpId(1, 7)
-    assert tombstone_of(found.superblock, found.log.last, None).tombstone == LAST
-    assert tombstone_of(found.superblock, OpId(3, 8), None).tombstone == OpId(3, 8)
-    assert tombstone_of(found.superblock, "UNKNOWN", None).tombstone == "UNKNOWN"
+    assert tombstone_of(found.superblock, found.log.last).tombstone == LAST
+    assert tombstone_of(found.superblock, OpId(3, 8)).tombstone == OpId(3, 8)
+    assert tombstone_of(found.superblock, "UNKNOWN").tombstone == "UNKNOWN"
 
 
 # -- planted bugs --------------------------------------------------------------------------------
