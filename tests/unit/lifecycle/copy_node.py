@@ -135,14 +135,30 @@ class _Timer:
             self.pending.remove(self)
 
 
+class Defect(BaseException):
+    """A step raised what is no operating error. A node logs that, and a test could take it for what it expects."""
+
+
 class _Manager(TabletManager):
     """The real one, but a replica of these tests has no parts that must be shut down."""
+
+    def _run(self, tablet_id: TabletId, what: str, steps: Steps[None], done: Any, *, pool: Any = None) -> None:
+        super()._run(tablet_id, what, _without_defects(steps), done, pool=pool)
 
     def shut_down(self, replica: Any) -> Steps[OpId]:
         self._node.peers._replicas.pop(replica.tablet_id)  # type: ignore[attr-defined]
         replica.shut_down()
         return LAST
         yield
+
+
+def _without_defects(steps: Steps[None]) -> Steps[None]:
+    try:
+        yield from steps
+    except (StelaeError, OSError):
+        raise
+    except Exception as error:
+        raise Defect(f"{type(error).__name__}: {error}") from error
 
 
 class CopyNode:

@@ -1,4 +1,7 @@
-"""Planted bugs of rules 17 to 25: the tests of copies and of their crashes catch each one."""
+"""Planted bugs of rules 17 to 25: the tests of copies and of their crashes catch each one.
+
+If a planted bug fails by itself, as by a wrong name, no test has caught it. ``CopyNode`` raises a ``Defect`` then,
+which is no ``AssertionError``."""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from stelae.lifecycle.copied_tablet import CopiedTablet
 from stelae.lifecycle.copy_fences import CopyFences
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_stage import CopyStage
+from stelae.lifecycle.copy_states import CopyStepOutcome
 from stelae.lifecycle.tombstones import Tombstones
 from stelae.spi.consensus import HardState
 from tests.unit.lifecycle import test_copy_crashes as crashes
@@ -23,6 +27,7 @@ from tests.unit.lifecycle import test_copy_stage as stage
 from tests.unit.lifecycle import test_interrupted_copy as interrupted
 from tests.unit.lifecycle import test_kept_sessions as sessions
 from tests.unit.lifecycle import test_tablet_copy as copies
+from tests.unit.lifecycle.copy_node import Defect
 from tests.unit.lifecycle.disk_node import LAYOUT, TABLET
 
 
@@ -53,7 +58,7 @@ def test_guards_that_are_not_applied_again_are_missed(monkeypatch: pytest.Monkey
     check: Any = tablet_copy.TabletCopy._check
 
     def planted(copy: Any) -> Any:
-        return (yield from check(copy)) if copy._here is None else tablet_copy.Outcome.DONE
+        return (yield from check(copy)) if copy._here is None else CopyStepOutcome.DONE
 
     monkeypatch.setattr(tablet_copy.TabletCopy, "_check", planted)
     with pytest.raises(AssertionError):
@@ -199,3 +204,16 @@ def test_a_generation_that_does_not_rise_is_missed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(copied_tablet, "copying_block", planted)
     with pytest.raises(AssertionError):
         interrupted.test_a_copied_log_has_a_generation_of_its_own()
+
+
+def test_a_planted_bug_that_fails_by_itself_catches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One used a name that had been changed. The copy failed because of that, and the test took it for caught."""
+
+    def planted(copy: Any) -> Any:
+        yield from ()
+        return copy.renamed
+
+    works = {**tablet_copy.TabletCopy._WORKS, tablet_copy.CopyState.FENCING: planted}
+    monkeypatch.setattr(tablet_copy.TabletCopy, "_WORKS", works)
+    with pytest.raises(Defect, match="renamed"):
+        copies.test_a_term_that_rises_while_the_source_answers_refuses_the_copy_before_the_first_effect()
