@@ -86,9 +86,10 @@ class TabletManager:
     def delete(self, tablet_id: TabletId, reason: str, done: Done, *, seen: OpId | None) -> None:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
 
-        Harmless if the replica is already deleted. A copy of the tablet that is in progress is cancelled first; one
-        deletion waits for its end. After an error the call can be repeated: the replica runs again, unless its
-        tombstone was written.
+        Harmless if the replica is already deleted. A copy of the tablet that is in progress is cancelled first if the
+        fence holds; one deletion waits for its end. A copy that has no replica yet has no config for a fence. It is
+        cancelled only if the table is deleted for good. After an error the call can be repeated: the replica runs
+        again, unless its tombstone was written.
 
         Args:
             tablet_id: the tablet. A tablet that was never on this node is an error, because it can have no tombstone.
@@ -98,7 +99,14 @@ class TabletManager:
                 or ``StorageError`` as for ``create``.
             seen: the op id of the tablet's committed config that the caller knows. ``None`` means that the table is
                 deleted for good."""
-        if tablet_id not in self._waiting and self.cancel_copy(tablet_id, f"the tablet is deleted: {reason}"):
+        if (replica := self._node.replicas.get(tablet_id)) is not None:
+            try:
+                self._check_fence(replica.status.committed_config.op_id, tablet_id, seen)
+            except FenceMismatch as error:
+                done(error)
+                return
+        may_cancel = tablet_id not in self._waiting and (replica is not None or seen is None)
+        if may_cancel and self.cancel_copy(tablet_id, f"the tablet is deleted: {reason}"):
             steps = self._delete(tablet_id, reason, seen, copied=True)
             self._waiting[tablet_id] = lambda: self._run(tablet_id, "deleted", steps, done)
             return
@@ -237,17 +245,24 @@ class TabletManager:
             self._node.peers.members.forget(tablet_id)
             return
         found = yield from self.look(tablet_id)
+        if copied and found.decision.action is StartupAction.NOTHING:  # A first copy, which left nothing else.
+            yield from self._remove_stage(tablet_id)
+        elif _is_deleted(found):
+            yield from self._remove_stage(tablet_id)
+            yield from self._end_deletion(found, removed=seen is None)
+        else:
+            yield from self._delete_offline(found, reason, seen)
+
+    def _delete_offline(self, found: TabletFinding, reason: str, seen: OpId | None) -> Steps[None]:
+        block, last = self._offline(found, seen)
+        yield from self._remove_stage(found.tablet_id)
+        if last == "UNKNOWN":
+            self._loader.unknown_op_ids.add(found.tablet_id)
+        yield from self._leave_tombstone(block, last, reason, removed=seen is None)
+
+    def _remove_stage(self, tablet_id: TabletId) -> Steps[None]:
         node = self._node
         yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet_id))
-        if copied and found.decision.action is StartupAction.NOTHING:  # A first copy, which left nothing.
-            return
-        if _is_deleted(found):
-            yield from self._end_deletion(found, removed=seen is None)
-            return
-        block, last = self._offline(found, seen)
-        if last == "UNKNOWN":
-            self._loader.unknown_op_ids.add(tablet_id)
-        yield from self._leave_tombstone(block, last, reason, removed=seen is None)
 
     def set_aside(self, replica: Replica, reason: str, *, removed: bool = False) -> Steps[None]:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.

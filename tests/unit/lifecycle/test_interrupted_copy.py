@@ -10,9 +10,10 @@ from stelae.host.settings import TabletSettings
 from stelae.host.superblock import DataState
 from stelae.lifecycle import tablet_loader
 from stelae.lifecycle.copy_guards import CopyRefusalCode
+from stelae.lifecycle.tablet_manager import FenceMismatch
 from stelae.spi.copy_plan import CopyOutcome, Interruption, Partial
 from stelae.spi.errors import Full, StorageError
-from stelae.spi.ids import LogId, TabletId
+from stelae.spi.ids import LogId, OpId, TabletId
 from stelae.spi.members import MemberType
 from tests.unit.lifecycle.copy_node import (
     BASE,
@@ -348,3 +349,41 @@ def test_a_tombstone_learns_that_its_table_is_deleted_for_good() -> None:
     node.manager.end_deletion(TabletId("never"), done.append, removed=True)
     assert done == [None, None] and node.block().removed
     assert node.refusal() == CopyRefusalCode.REMOVED
+
+
+def test_a_deletion_whose_fence_does_not_hold_cancels_no_copy() -> None:
+    """It cancelled the copy of the rows, and only then saw that the master knew another config."""
+    node = lagging()
+    cancelled: list[TabletId] = []
+    node.manager.cancel_copy = lambda tablet, _why: bool(cancelled.append(tablet)) or True
+    answers: list[Any] = []
+    node.manager.delete(TABLET, "evicted", answers.append, seen=OpId(9, 9))
+    assert isinstance(answers.pop(), FenceMismatch) and cancelled == []
+
+
+def test_an_eviction_waits_for_a_copy_over_a_tombstone_instead_of_cancelling_it() -> None:
+    """Its fence is on the config of a replica, and there is none yet. A dropped table has no such fence."""
+    node = CopyNode(tombstone_disk(), network())
+    refused: list[Any] = []
+
+    def evict(_item: str) -> CopyOutcome | None:
+        node.manager.delete(TABLET, "evicted", refused.append, seen=OpId(9, 9))
+        return None
+
+    node.network.on_chunk = evict
+    assert node.ask_until_end().sequence.committed
+    assert refused and all("is being copied" in str(error) for error in refused)
+
+
+def test_a_deletion_that_is_refused_leaves_the_stage_of_an_offline_tablet() -> None:
+    """The stage was removed before the fence was checked."""
+    node = CopyNode(lagging_disk(), network())
+    del node.recovered[TABLET]
+    node.disk.make_directory(LAYOUT.stage_of(TABLET))
+    node.disk.replace(f"{LAYOUT.stage_of(TABLET)}/manifest", b"what has arrived")
+    answers: list[Any] = []
+    tree = node.disk.tree()
+    node.manager.delete(TABLET, "evicted", answers.append, seen=OpId(9, 9))
+    assert isinstance(answers.pop(), FenceMismatch) and node.disk.tree() == tree
+    node.manager.delete(TABLET, "dropped", answers.append, seen=None)
+    assert answers == [None] and not node.disk.exists(LAYOUT.stage_of(TABLET))
