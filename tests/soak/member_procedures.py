@@ -2,13 +2,15 @@
 
 A procedure is a replacement of a dead server (3-4-3), a move, a retirement of a server, or a rebalance. A row of the
 matrix is a step and a victim: the leading master, the server that the replica comes from, or the one that it goes to.
-The victim is killed by the process that is first at the step (``killing_node``), and started again at once. Afterwards
+The victim is killed by the process that is first at the step (``killing_node``), and started again at once. That
+process also knows which server the replica comes from: the masters choose what a rebalance moves. Afterwards
 every tablet must be whole, where it was ordered to be, with every acknowledged row and no replica too many. During the
 procedure a config must never have fewer members than before."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -91,8 +93,12 @@ DELETE_STEPS = tuple(
 )
 DELETE_REQUESTS = ("master.before.DeleteReplica", "master.after.DeleteReplica")
 CHANGE_REQUESTS = ("master.before.ADD", "master.after.ADD", "master.before.REMOVE", "master.after.REMOVE")
+TRANSFER_REQUESTS = ("master.before.TransferLeadership", "master.after.TransferLeadership")
+PROMOTION_STEPS = ("leader.after_promotion", "leader.after_promotion_committed")
+HANDOVER_STEPS = ("leader.before_handover", "leader.after_handover")
 
 VICTIMS = ("master", "source", "target")
+SELF, SOURCE = "self", "source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +192,21 @@ class Stage:
 
     # -- killing ---------------------------------------------------------------------------------
 
-    def order_kill(self, step: str, victim: NodeProcess | None) -> None:
-        """Have a node killed at a step. ``None``: the one that is first there."""
+    def order_kill(self, step: str, victim: str) -> None:
+        """Have a node killed at a step: the one with a uuid, the one that is first there (``SELF``), or ``SOURCE``."""
         self._done.unlink(missing_ok=True)
-        self._order.write_text(f"{step} {'self' if victim is None else victim.pid}")
+        pids = {node.node_id: node.pid for node in self.cluster.nodes}
+        self._order.write_text(json.dumps({"step": step, "victim": victim, "pids": pids}))
 
     @property
     def killed(self) -> bool:
         """Whether the order was carried out."""
         return self._done.exists()
+
+    @property
+    def victim(self) -> NodeProcess:
+        """The node that was killed."""
+        return self.server(NodeId(self._done.read_text()))
 
     def start_killed(self) -> None:
         """Start nodes again whose processes have ended."""
@@ -266,20 +278,20 @@ class Stage:
 Procedure = Callable[[Stage, Row], Awaitable[None]]
 
 
-async def _order(stage: Stage, row: Row, tablet: TabletId, target: NodeProcess | None, source: NodeProcess) -> None:
-    """Order the kill of a row. ``target`` is where a replica goes, if that is known; ``source`` is where it comes from.
+async def _order(stage: Stage, row: Row, target: NodeProcess) -> None:
+    """Order the kill of a row. ``target`` is where a replica goes.
 
-    The process that copies is the target, the one that deletes is the source, and the one that sends is the master."""
-    first = {"copy": "target", "delete": "source", "master": "master"}[row.step.partition(".")[0]]
+    The process that copies is the target, the one that sends requests is the master, and the ones that delete, promote
+    and hand over are the source."""
+    first = {"copy": "target", "delete": "source", "leader": "source", "master": "master"}[row.step.partition(".")[0]]
     if row.victim == first:
-        stage.order_kill(row.step, None)
+        stage.order_kill(row.step, SELF)
     elif row.victim == "master":
-        stage.order_kill(row.step, await stage.leader(SYSTEM_TABLET))
+        stage.order_kill(row.step, (await stage.leader(SYSTEM_TABLET)).node_id)
     elif row.victim == "source":
-        stage.order_kill(row.step, source)
+        stage.order_kill(row.step, SOURCE)
     else:
-        assert target is not None
-        stage.order_kill(row.step, target)
+        stage.order_kill(row.step, target.node_id)
 
 
 async def _parts(stage: Stage) -> tuple[TabletId, set[NodeId], NodeProcess, NodeProcess]:
@@ -292,7 +304,7 @@ async def _parts(stage: Stage) -> tuple[TabletId, set[NodeId], NodeProcess, Node
 async def move(stage: Stage, row: Row) -> None:
     """Move the replica of the leader to the server without one; a call that fails is repeated."""
     tablet, members, source, target = await _parts(stage)
-    await _order(stage, row, tablet, target, source)
+    await _order(stage, row, target)
 
     async def done() -> bool:
         with suppress(MemberChangeRefused):  # It was removed again: it did not answer for too long.
@@ -307,7 +319,7 @@ async def move(stage: Stage, row: Row) -> None:
 async def retire(stage: Stage, row: Row) -> None:
     """Retire the server that leads: its replica goes to the one without. It is made active again afterwards."""
     tablet, members, source, target = await _parts(stage)
-    await _order(stage, row, tablet, target, source)
+    await _order(stage, row, target)
     await stage.set_mode(source, ServerMode.RETIRING)
 
     async def done() -> bool:
@@ -319,16 +331,14 @@ async def retire(stage: Stage, row: Row) -> None:
 
 
 async def replace(stage: Stage, row: Row) -> None:
-    """Kill a follower for good; the masters replace its replica. Then it returns, and its replica is deleted.
-
-    The copy comes from the leader, so that is the source until then."""
+    """Kill a follower for good; the masters replace its replica. Then it returns, and its replica is deleted."""
     tablet, members, leader, target = await _parts(stage)
     dead = next(node for node in map(stage.server, sorted(members)) if node is not leader)
     stage.kept_down.add(dead)
     dead.kill()
     deleting = row.step.startswith("delete.") or row.step in DELETE_REQUESTS
     if not deleting:
-        await _order(stage, row, tablet, target, leader)
+        await _order(stage, row, target)
 
     async def replaced() -> bool:
         now = (await stage.members())[tablet]
@@ -338,7 +348,7 @@ async def replace(stage: Stage, row: Row) -> None:
     stage.kept_down.remove(dead)
     if deleting:
         dead.start()
-        await _order(stage, row, tablet, target, dead)
+        await _order(stage, row, target)
 
         async def deleted() -> bool:
             return stage.killed
@@ -357,8 +367,7 @@ async def rebalance(stage: Stage, row: Row) -> None:
 
     await stage.until(empty, f"{target.name} has no replica")
     await stage.until_whole()
-    tablet = next(iter(await stage.members()))
-    await _order(stage, row, tablet, target, await stage.leader(tablet))
+    await _order(stage, row, target)
     await stage.set_mode(target, ServerMode.NORMAL)
 
     async def balanced() -> bool:
@@ -371,11 +380,13 @@ def _servers(stage: Stage) -> list[NodeProcess]:
     return list(stage.cluster.servers)
 
 
+_BY_MASTERS = (*COPY_STEPS, *PROMOTION_STEPS, *DELETE_STEPS, *CHANGE_REQUESTS, *DELETE_REQUESTS)
+
 PROCEDURES: dict[str, tuple[Procedure, list[Row]]] = {
-    "move": (move, rows(*COPY_STEPS, *DELETE_STEPS, *DELETE_REQUESTS)),
-    "retire": (retire, rows(*COPY_STEPS, *DELETE_STEPS, *CHANGE_REQUESTS, *DELETE_REQUESTS)),
-    "replace": (replace, rows(*COPY_STEPS, *DELETE_STEPS, *CHANGE_REQUESTS, *DELETE_REQUESTS)),
-    "rebalance": (rebalance, rows(*COPY_STEPS, *DELETE_STEPS, *CHANGE_REQUESTS, *DELETE_REQUESTS)),
+    "move": (move, rows(*COPY_STEPS, *PROMOTION_STEPS, *HANDOVER_STEPS, *DELETE_STEPS, *DELETE_REQUESTS)),
+    "retire": (retire, rows(*_BY_MASTERS, *TRANSFER_REQUESTS, *HANDOVER_STEPS)),
+    "replace": (replace, rows(*_BY_MASTERS)),
+    "rebalance": (rebalance, rows(*_BY_MASTERS)),
 }
 """Each procedure with its rows."""
 
@@ -439,5 +450,6 @@ async def _carried_out(stage: Stage, name: str, row: Row) -> str:
         error.add_note(f"procedure {name}, {row}; the nodes and their logs: {stage.cluster.directory}")
         raise
     ended = time.monotonic()
+    killed = stage.victim.name
     parts = f"logs {collected - begun:.1f} s, procedure {done - collected:.1f} s, whole {ended - done:.1f} s"
-    return f"{row}: {parts}, {stage.writer.count} rows"
+    return f"{row}: {killed} killed, {parts}, {stage.writer.count} rows"
