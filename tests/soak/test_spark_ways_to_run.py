@@ -5,6 +5,8 @@ Nothing is registered in any of them. Each writes a table, reads it back, and st
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from stelae.client import connect
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.ports import free_ports
+from tests.e2e.starting import start
 
 RUN_S = 300.0
 SETTINGS = {"consensus.raft": {"election_timeout_ms": 500}}
@@ -64,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterWithMas
         masters=1,
         formatted=format_here,
     )
-    made.start()
+    start(made)
     try:
         yield made
     finally:
@@ -92,6 +95,19 @@ def run(command: list[str], *, text: str | None = None, **more: str) -> str:
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
     return done.stdout
+
+
+def not_activated(folder: Path) -> dict[str, str]:
+    """Return the variables of a process outside of the environment: the ``python3`` on its path has no Stelae."""
+    folder.mkdir()
+    (folder / "python3").symlink_to(Path(sys.base_prefix) / "bin/python3")
+    if java := shutil.which("java"):
+        (folder / "java").symlink_to(Path(java).resolve())
+    found = {**os.environ, "PATH": os.pathsep.join([str(folder), "/usr/bin", "/bin"])}
+    found["PYSPARK_SUBMIT_ARGS"] = " ".join([*map(shlex.quote, CONFIG_WORDS), "pyspark-shell"])
+    for name in ("PYSPARK_PYTHON", "VIRTUAL_ENV", "PYTHONPATH"):
+        found.pop(name, None)
+    return found
 
 
 def check(output: str) -> None:
@@ -125,6 +141,25 @@ def test_spark_sql_queries_a_view(masters: str, tmp_path: Path) -> None:
     command = [str(SPARK_HOME / "bin/spark-sql"), "--master", "local[2]", *CONFIG_WORDS]
     warehouse = ["--conf", f"spark.sql.warehouse.dir={tmp_path}", "--conf", "spark.sql.catalogImplementation=in-memory"]
     assert "1000\t999000\n" in run([*command, *warehouse, "-e", queries])
+
+
+def test_a_backup_needs_no_activated_environment(masters: str, tmp_path: Path) -> None:
+    """Its Python workers ran under the ``python3`` on the path, and the error did not have the cause."""
+    command = [str(Path(sys.executable).parent / "stelae-spark"), "backup", "rows", str(tmp_path / "backups")]
+    variables = not_activated(tmp_path / "bin")
+    done = subprocess.run(
+        [*command, "--connect", masters], env=variables, capture_output=True, text=True, timeout=RUN_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
+def test_a_program_outside_of_the_activated_environment_gets_the_line_that_helps(masters: str, tmp_path: Path) -> None:
+    session = "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n"
+    read = f"from stelae.spark import read_table\nread_table(spark, {masters!r}, 'rows')\n"
+    command = [sys.executable, "-c", session + read]
+    variables = not_activated(tmp_path / "bin")
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert f"export PYSPARK_PYTHON={sys.executable}" in done.stderr.splitlines()[-1], done.stderr[-6000:]
 
 
 def test_a_client_of_spark_connect_needs_nothing_registered_on_the_server(masters: str, tmp_path: Path) -> None:

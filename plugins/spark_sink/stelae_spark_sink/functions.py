@@ -38,6 +38,7 @@ from stelae_spark_sink.options import (
 from stelae_spark_sink.rejects_table import KEY as REJECTS_KEY
 from stelae_spark_sink.rejects_table import definition as rejects_definition
 from stelae_spark_sink.spark_types import column_types
+from stelae_spark_sink.worker_python import source_expected
 
 
 def read_table(
@@ -64,6 +65,7 @@ def read_table(
 
     Raises:
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
+        SourceNotFound: the Python of Spark's workers has no Stelae.
     """
     reader = spark.read.format("stelae").option(TABLE.name, table)
     reader = reader.option(MASTERS.name, text_of(masters))
@@ -73,7 +75,8 @@ def read_table(
         reader = reader.option(WHERE.name, to_json(where))
     if at is not None:
         reader = reader.option(TIMESTAMP_AS_OF.name, str(hybrid(at)))
-    return reader.load()
+    with source_expected():
+        return reader.load()
 
 
 def read_changes(
@@ -99,10 +102,14 @@ def read_changes(
 
     Raises:
         AnalysisException: the history is not kept any more, or an argument does not fit the table.
+        SourceNotFound: the Python of Spark's workers has no Stelae.
     """
     reader = spark.read.format("stelae").options(**_feed_options(masters, table, columns, before_images))
     reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
-    return (reader if until is None else reader.option(ENDING_TIMESTAMP.name, _place_of(until))).load()
+    if until is not None:
+        reader = reader.option(ENDING_TIMESTAMP.name, _place_of(until))
+    with source_expected():
+        return reader.load()
 
 
 def stream_changes(
@@ -128,11 +135,15 @@ def stream_changes(
 
     Raises:
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
+        SourceNotFound: the Python of Spark's workers has no Stelae.
     """
     reader = spark.readStream.format("stelae").options(**_feed_options(masters, table, columns, before_images))
     if since is not None:
         reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
-    return (reader if rows_max is None else reader.option(MAX_ROWS_PER_TRIGGER.name, rows_max)).load()
+    if rows_max is not None:
+        reader = reader.option(MAX_ROWS_PER_TRIGGER.name, rows_max)
+    with source_expected():
+        return reader.load()
 
 
 def _feed_options(
@@ -180,6 +191,7 @@ def write_table(
 
     Raises:
         AnalysisException: the table cannot store the rows, rows were not written, or no master answers.
+        SourceNotFound: the Python of Spark's workers has no Stelae.
     """
     overwrite = overwrite or replace_where is not None
     writer = frame.write.format("stelae").option(MASTERS.name, text_of(masters)).option(TABLE.name, table)
@@ -197,7 +209,8 @@ def write_table(
         if value is not None:
             writer = writer.option(name, value)
     writer = writer.option(FAIL_ON_ROW_ERRORS.name, fail_on_row_errors)
-    writer.mode("overwrite" if overwrite else "append").save()
+    with source_expected():
+        writer.mode("overwrite" if overwrite else "append").save()
 
 
 def upsert(frame: DataFrame, masters: str | Sequence[str], table: str, **options: Any) -> None:

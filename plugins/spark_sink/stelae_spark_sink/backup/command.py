@@ -196,7 +196,7 @@ def path() -> None:
 def main() -> None:
     """Run the command line and exit with its exit code. Errors go to standard error."""
     try:
-        from stelae_spark_sink.backup.job_errors import SPARK_ERRORS, first_fact
+        from stelae_spark_sink.job_errors import SPARK_ERRORS, first_fact
     except ModuleNotFoundError:
         sys.exit(report(MissingExtra("pyspark", "spark", wanted_by="stelae-spark")))
     try:

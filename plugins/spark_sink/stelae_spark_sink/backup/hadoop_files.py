@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from stelae.spi.errors import CallerError, StorageError
-from stelae_spark_sink.backup.job_errors import SPARK_ERRORS
+from stelae_spark_sink.job_errors import SPARK_ERRORS
 
 
 class HadoopFiles:

@@ -18,9 +18,9 @@ from pyspark.sql import types as t
 from stelae_spark_sink.backup.backup_root import rows_folder
 from stelae_spark_sink.backup.chains import Backup
 from stelae_spark_sink.backup.hadoop_files import HadoopFiles
-from stelae_spark_sink.backup.job_errors import SPARK_ERRORS, first_fact
 from stelae_spark_sink.backup.manifest import Manifest, StoredFile
 from stelae_spark_sink.backup.table_parts import stored_schema
+from stelae_spark_sink.job_errors import SPARK_ERRORS, first_fact
 from stelae_spark_sink.spark_types import quoted
 
 _ROWS, _DELETED, _CHECKSUM, _FILE = "rows", "deleted", "checksum", "file"

@@ -18,6 +18,7 @@ from stelae_spark_sink import option_values
 from stelae_spark_sink.backup import functions
 from stelae_spark_sink.backup.backup_root import BackupEntry
 from stelae_spark_sink.backup.chains import Backup
+from stelae_spark_sink.worker_python import choose_worker_python
 
 
 def masters_of(directory: Path | None, connect: str) -> Sequence[str]:
@@ -139,6 +140,7 @@ def run_clean_command(folder: str, table: str | None, before: str, *, dry_run: b
 
 def _session(command: str) -> SparkSession:
     """Return the session of ``spark-submit``, or a local one."""
+    choose_worker_python()
     return SparkSession.builder.appName(f"stelae-spark {command}").getOrCreate()
 
 
