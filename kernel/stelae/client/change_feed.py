@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import Record
 from stelae.client.table_lookup import TableLookup
-from stelae.client.token_division import divided
+from stelae.client.token_division import combined, sized
 from stelae.client.tokens import ScanToken
 from stelae.rows.keys import encode_keys
 from stelae.spi.rows import RowBatch
@@ -184,7 +183,8 @@ class AsyncChangeFeed:
         ``open_changes`` of the table, or of another object of it in another process, reads a token.
 
         Args:
-            target_bytes: divide large tablets into parts of about this many bytes of rows, whether changed or not.
+            target_bytes: divide large tablets and put small ones together, so that one token is of about this many
+                bytes of rows, whether changed or not. At least 64 tokens are left, if as many tablets have changes.
 
         Raises:
             BadPosition: the feed begins within a round and ends in another one.
@@ -198,10 +198,7 @@ class AsyncChangeFeed:
         if target_bytes is None:
             return found
         tablet, timeout_s = partial(RelocatedTablet, self._table, self._schema), self._options.timeout_s
-        # A tablet that is read whole, or from or to a key, has another scan than the others.
-        alike = groupby(found, key=lambda token: (token.since, token.spec))
-        groups = [await divided([*tokens], tablet, target_bytes, timeout_s) for _, tokens in alike]
-        return [token for tokens in groups for token in tokens]
+        return combined(await sized(found, tablet, target_bytes, timeout_s), target_bytes)
 
     async def last_time(self) -> int:
         """Return a hybrid timestamp for ``not_after``: no change that was acknowledged before the call is above it.

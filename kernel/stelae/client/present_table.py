@@ -27,6 +27,7 @@ class OpenedTable(Protocol):
     _location: TableLocation
     _tablets: Sequence[TabletAccess]
     _by_id: dict[TabletId, TabletAccess]
+    _present_ids: frozenset[TabletId]
 
     @property
     def schema(self) -> Schema:
@@ -87,7 +88,7 @@ class PresentTable:
 
     def has_tablet(self, tablet_id: TabletId) -> bool:
         """Return whether the tablet belongs to the table as of the last lookup."""
-        return any(tablet.tablet_id == tablet_id for tablet in self._table._tablets)
+        return tablet_id in self._table._present_ids
 
     async def refresh(self, *, timeout_s: float) -> bool:
         """Look the table up again and return whether it has changed."""

@@ -81,6 +81,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         self._writer = TableWriter(location.name, self.partitioning, tablets)
         self._writer.refresh = lambda timeout_s: self.refresh(timeout_s=timeout_s)
         self._by_id = {tablet.tablet_id: tablet for tablet in tablets}
+        self._present_ids = frozenset(self._by_id)
         """All tablets that the table has had since it was opened: scans that have begun may still read them."""
         self.sessions: WeakSet[AsyncSession] = WeakSet()
         """The open sessions. The client ends them when it is closed."""
@@ -117,7 +118,9 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         self._lookup = TableLookup(self._present(), location.schema)
         self._writer.name = location.name
         self._writer.update_table(self.partitioning, tablets)
-        self._by_id.update({tablet.tablet_id: tablet for tablet in tablets})
+        found = {tablet.tablet_id: tablet for tablet in tablets}
+        self._by_id.update(found)
+        self._present_ids = frozenset(found)
         for epoch in self._epochs:
             epoch.update_table(location.name, self.partitioning, tablets)
 

@@ -33,10 +33,10 @@ class SizedToken(NamedTuple):
     size_bytes: int | None = None  #: Estimated size of the whole tablet; ``None``: the token reads a part of it.
 
 
-async def divided(
+async def sized(
     tokens: Sequence[ScanToken], tablet: Callable[[TabletId], ReadableTablet], target_bytes: int, timeout_s: float
-) -> list[ScanToken]:
-    """Return tokens that together read the same rows, each about ``target_bytes`` of them.
+) -> list[SizedToken]:
+    """Return tokens that together read the same rows, each about ``target_bytes`` of them, and their sizes.
 
     The key ranges of the new tokens are next to each other, so they are right even if the estimate is not.
 
@@ -50,13 +50,6 @@ async def divided(
         BadArgument: ``target_bytes`` is less than ``SPLIT_BYTES_MIN``.
         Unavailable: no replica of a tablet answered in time.
     """
-    return [one.token for one in await sized(tokens, tablet, target_bytes, timeout_s)]
-
-
-async def sized(
-    tokens: Sequence[ScanToken], tablet: Callable[[TabletId], ReadableTablet], target_bytes: int, timeout_s: float
-) -> list[SizedToken]:
-    """Return the tokens of :func:`divided` with the sizes of their tablets. Arguments and errors are the same."""
     whole("target_bytes", target_bytes, SPLIT_BYTES_MIN)
 
     async def parts_of(token: ScanToken) -> list[SizedToken]:
@@ -78,11 +71,14 @@ async def sized(
 def combined(tokens: Sequence[SizedToken], target_bytes: int) -> list[ScanToken]:
     """Put tokens of whole tablets together, so that one token reads up to about ``target_bytes``. Pure.
 
+    Only neighbours that differ in nothing but the tablet are put together. In a feed, a tablet that is read whole, or
+    from or to a key, has another scan than the others.
+
     A tablet counts as at least ``TABLET_BYTES_MIN``, because a request to it takes time even if it has no rows. At
     least ``TOKENS_MIN`` tokens are left, if there are as many, so that a small table is still read by several tasks.
 
     Args:
-        tokens: tokens of one scan, each of one tablet.
+        tokens: tokens of one scan or feed, each of one tablet.
         target_bytes: the size to aim for.
     """
     sizes = [max(token.size_bytes or 0, TABLET_BYTES_MIN) for token in tokens]
@@ -91,7 +87,8 @@ def combined(tokens: Sequence[SizedToken], target_bytes: int) -> list[ScanToken]
     group: list[TokenPart] = []
     group_bytes = 0
     for (token, size), size_bytes in zip(tokens, sizes, strict=True):
-        if size is not None and group and group_bytes + size_bytes <= bytes_max:
+        fits = size is not None and group and group_bytes + size_bytes <= bytes_max
+        if fits and (token.spec, token.since) == (found[-1].spec, found[-1].since):
             group += token.parts or ()
             group_bytes += size_bytes
             found[-1] = msgspec.structs.replace(found[-1], parts=tuple(group))

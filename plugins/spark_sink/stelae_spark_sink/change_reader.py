@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from stelae.client import ChangeFeed, ChangesExpired, ScanToken, Table, to_datetime
 from stelae.client.times import At
+from stelae.client.token_division import SizedToken, combined
 from stelae.spi.errors import CallerError
 from stelae_spark_sink.arrow_batches import SparkBatches
 from stelae_spark_sink.feed_schema import columns_to_read
@@ -86,11 +87,20 @@ class _FeedTasks:
             for batch in changes_of(options, token, before_images=options[BEFORE_IMAGES]):
                 yield batches.converted(batch.select(self._asked.names))
 
-    def partitions(self, feed: ChangeFeed, target_bytes: int | None) -> Sequence[InputPartition]:
-        """Return the partitions of a bounded feed."""
+    def partitions(self, feed: ChangeFeed, *, divides: bool) -> Sequence[InputPartition]:
+        """Return the partitions of a bounded feed.
+
+        Args:
+            feed: the feed.
+            divides: divide large tablets. Otherwise no tablet is asked for its size, and all count as small ones.
+        """
+        target_bytes = self.options[TARGET_PARTITION_BYTES]
         with self.named_expiry(self.options[TABLE]):
-            tokens, contacts = feed.tokens(target_bytes=target_bytes), contacts_of(self.options)
-            return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
+            tokens = feed.tokens(target_bytes=target_bytes if divides else None)
+        if not divides:
+            tokens = combined([SizedToken(token, 0) for token in tokens], target_bytes)
+        contacts = contacts_of(self.options)
+        return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
 
     @contextmanager
     def named_expiry(self, table: str) -> Iterator[None]:
@@ -118,14 +128,14 @@ class ChangeReader(DataSourceReader):
         self._tasks = _FeedTasks(options, asked, step)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition or more for each tablet that has changes.
+        """Return the partitions of the tablets that have changes. Large tablets are divided.
 
         Raises:
             FeedHistoryExpired: the history since ``startingTimestamp`` is not kept any more.
         """
         options = self._tasks.options
         feed = self._tasks.feed(options.get(STARTING_TIMESTAMP), options.get(ENDING_TIMESTAMP))
-        return self._tasks.partitions(feed, options[TARGET_PARTITION_BYTES])
+        return self._tasks.partitions(feed, divides=True)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the changes of a partition as ``pyarrow.RecordBatch`` objects."""
@@ -169,7 +179,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(self._tasks.feed(json.dumps(start)).next_position(rows_max=rows_max, not_after=self._last))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the partitions of a batch: one for each tablet that has changes.
+        """Return the partitions of a batch: one for each tablet that has changes, or for several small ones.
 
         The rows of the table, with which a stream may begin, are divided further.
 
@@ -178,9 +188,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == end:
             return []
-        is_snapshot = start["since"] == 0
         feed = self._tasks.feed(json.dumps(start), json.dumps(end))
-        return self._tasks.partitions(feed, self._tasks.options[TARGET_PARTITION_BYTES] if is_snapshot else None)
+        return self._tasks.partitions(feed, divides=start["since"] == 0)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the changes of a partition as ``pyarrow.RecordBatch`` objects."""

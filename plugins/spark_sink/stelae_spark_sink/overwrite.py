@@ -6,6 +6,7 @@ fails in between has removed nothing: a repeated job completes it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ from stelae_spark_sink.options import IGNORE_NULL, OPERATION, REPLACE_WHERE, Bad
 
 DELETE_ROWS_MAX = 1 << 18
 """The most rows that are deleted after one look at the changes of a tablet."""
+
+TABLETS_AT_ONCE = 8
+"""Tablets from which rows are removed at the same time. The driver holds the keys of that many tablets in memory, and
+mostly waits for their answers."""
 
 
 def check_overwrite(table: Table, options: SourceOptions, given: StructType) -> None:
@@ -88,15 +93,19 @@ def remove_rows_since(table: Table, where: Sequence[Filter], epoch: Epoch, since
         timeout_s: how long a page or a write is retried.
     """
     key = [*table.key]
-    removed = 0
-    for tablet, tokens in _by_tablet(table.scan(key, where, at=since, timeout_s=timeout_s).tokens()).items():
+
+    def remove(tablet: TabletId, tokens: Sequence[ScanToken]) -> int:
         changes = _Changes(table, tablet, since, timeout_s)
-        gone = changes.without(_keys(table, tokens, key, timeout_s))
+        gone, removed = changes.without(_keys(table, tokens, key, timeout_s)), 0
         while gone.num_rows:
             gone = changes.without(gone)  # Reading all changes took a while, and so did a delete.
             removed += epoch.delete(gone.slice(0, DELETE_ROWS_MAX), timeout_s=timeout_s).written
             gone = gone.slice(DELETE_ROWS_MAX)
-    return removed
+        return removed
+
+    tablets = _by_tablet(table.scan(key, where, at=since, timeout_s=timeout_s).tokens())
+    with ThreadPoolExecutor(TABLETS_AT_ONCE, "stelae-overwrite") as pool:
+        return sum(pool.map(remove, tablets, tablets.values()))
 
 
 class _Changes:

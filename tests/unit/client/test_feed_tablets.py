@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
 
-from stelae.client import ScanToken, change_feed, feed_round
+from stelae.client import feed_round, token_division
 from stelae.client.feed_position import FeedPosition
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.table import AsyncTable
@@ -20,6 +20,8 @@ from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.keys import encode_key
 from tests.unit.client.tablets import SCHEMA, Clock, MemoryTablet
 from tests.unit.client.test_change_feed import changes_of
+
+TARGET = 128 << 20
 
 
 class IdleTablet(MemoryTablet):
@@ -243,13 +245,7 @@ def test_described_tablets_with_changes_have_tokens_and_a_target_size_divides_th
 
 def test_tokens_that_are_put_together_are_of_one_kind_of_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tablet that is read whole was read as a diff, when it was put together with one of which a diff is read."""
-    groups: list[set[tuple[int | None, bytes | None, bytes | None]]] = []
-
-    async def recorded(tokens: Sequence[ScanToken], *_: object) -> list[ScanToken]:
-        groups.append({(token.since, token.spec.key_from, token.spec.key_until) for token in tokens})
-        return [*tokens]
-
-    monkeypatch.setattr(change_feed, "divided", recorded)
+    monkeypatch.setattr(token_division, "TOKENS_MIN", 1)
 
     async def run() -> None:
         world = Ranges()
@@ -260,9 +256,39 @@ def test_tokens_that_are_put_together_are_of_one_kind_of_scan(monkeypatch: pytes
         world.add(20, 30)
         await table.refresh()
         await table.upsert([(n, 1, None, None) for n in range(30)])
-        assert len(await feed.tokens(target_bytes=1 << 20)) == 3
+        both, added = await feed.tokens(target_bytes=TARGET)
+        assert (len(both.parts or ()), len(added.parts or ())) == (2, 1)
+        assert both.since is not None and added.since is None
+        read = [row["sensor"] async for batch in table.open_changes(both) for row in batch.to_pylist()]
+        assert sorted(read) == [*range(20)]
         within = table.changes(await feed.next_position(rows_max=4), await feed.next_position())
-        assert len(await within.tokens(target_bytes=1 << 20)) == 3
-        assert [len(group) for group in groups] == [1, 1, 1, 1, 1]
+        assert len(await within.tokens(target_bytes=TARGET)) == 3
+
+    asyncio.run(run())
+
+
+class CountedTablets(list[IdleTablet]):
+    """Counts how often all tablets are visited."""
+
+    visits = 0
+
+    def __iter__(self) -> Iterator[IdleTablet]:
+        self.visits += 1
+        return super().__iter__()
+
+
+def test_the_plan_of_a_feed_visits_the_list_of_tablets_a_few_times_however_many_there_are() -> None:
+    """It searched the list for each tablet, several times. With 3 600 tablets a plan took three seconds."""
+
+    async def run() -> None:
+        world = Ranges()
+        world.bounds = [(n, n + 1) for n in range(100)]
+        await world.table.refresh()
+        await world.table.insert([(n, 0, None, None) for n in range(100)])
+        counted = world.table._tablets = CountedTablets(world.table._tablets)
+        feed = world.table.changes()
+        await feed.next_position(rows_max=50)
+        assert len(await feed.tokens()) == 100
+        assert counted.visits < 20
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from datetime import datetime
+from threading import Barrier
 from typing import Any
 
 import msgspec
@@ -118,6 +119,7 @@ def test_a_row_that_others_write_before_the_deletes_stays(
     table: Table, monkeypatch: pytest.MonkeyPatch, read: int
 ) -> None:
     """The row is written after the keys of the old rows were read, or after the changes of the job were."""
+    monkeypatch.setattr(overwrite, "TABLETS_AT_ONCE", 1)
     writer = job(overwrite=True)
     messages = tasks(writer, [(1, 1, "new")])
     keys, calls = overwrite._keys, []
@@ -136,6 +138,21 @@ def test_a_row_that_others_write_before_the_deletes_stays(
     monkeypatch.setattr(overwrite, "_keys", keys_and_a_write)
     writer.commit(messages)
     assert held(table) == {1: (1, "new"), others_row(): (2, "theirs")}
+
+
+def test_rows_are_removed_from_several_tablets_at_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tablet by tablet, a table of thousands of tablets was waited for thousands of times."""
+    writer = job(overwrite=True)
+    messages = tasks(writer, [(1, 1, "new")])
+    keys, all_are_here = overwrite._keys, Barrier(len(tablets_of(table)))
+
+    def keys_when_all_are_here(*args: Any) -> Any:
+        all_are_here.wait(30)
+        return keys(*args)
+
+    monkeypatch.setattr(overwrite, "_keys", keys_when_all_are_here)
+    writer.commit(messages)
+    assert held(table) == {1: (1, "new")}
 
 
 def test_more_rows_than_one_delete_takes_are_deleted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
