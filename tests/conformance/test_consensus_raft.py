@@ -329,6 +329,17 @@ def _keeps_every_pin(config: TabletConfig, member: Member) -> tuple[Member, ...]
     return tuple(one for one in config.members if one != member)
 
 
+def _leaves_no_place(config: TabletConfig, member: Member) -> tuple[Member, ...]:
+    """The mark stays when the member goes, and its own marks go with it."""
+    return tuple(msgspec.structs.replace(one, pinned=msgspec.UNSET) for one in config.members if one != member)
+
+
+def _ends_a_pin_for_a_move(config: TabletConfig, member: Member) -> tuple[Member, ...]:
+    unmarked = [msgspec.structs.replace(one, replaces=msgspec.UNSET) for one in config.members]
+    plain = msgspec.structs.replace(member, replaces=msgspec.UNSET)
+    return WITHOUT(msgspec.structs.replace(config, members=tuple(unmarked)), plain)
+
+
 def _forgets_who_was_removed(config: TabletConfig, members: object) -> tuple[NodeId, ...]:
     return ()
 
@@ -374,6 +385,7 @@ def _answers_no_recovery(self: RaftRecovery) -> None:
 
 
 ADDED, RETYPED = config_change_rules._added, config_change_rules._retyped
+WITHOUT = config_change_rules._without
 LOAD_PEERS, LOAD_MEMBERS = RaftState.load_peers, RaftState._load_members
 
 PLANTED = [
@@ -423,6 +435,8 @@ PLANTED = [
     (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
     (config_change_rules, "_added", _looks_at_the_address_first, "a_member_with_another_address"),
     (config_change_rules, "_without", _keeps_every_pin, "a_pinned_member_is_pinned_until"),
+    (config_change_rules, "_without", _leaves_no_place, "a_member_that_replaces_another_one"),
+    (config_change_rules, "_without", _ends_a_pin_for_a_move, "a_member_that_replaces_another_one"),
     (membership, "former_voters", _forgets_who_was_removed, "a_voter_that_was_removed_is_known"),
     (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),

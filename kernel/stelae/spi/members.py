@@ -50,6 +50,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     #: Set for a member that an operator added: the masters keep one member more while a config has it. The removal of
     #: a voter ends that, so that the two changes together replace a member.
     pinned: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    #: The member whose place this one takes, for a move. The masters remove that one once this member is a ``VOTER``.
+    #: The config in which that one is removed does not have the mark any more.
+    replaces: NodeId | msgspec.UnsetType = msgspec.UNSET
 
 
 class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +123,7 @@ class AddServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     address: str
     member_type: MemberType = MemberType.PRE_VOTER
     pinned: bool = False  #: See ``Member.pinned``.
+    replaces: NodeId | None = None  #: See ``Member.replaces``. It may be given for a member, too.
 
 
 class RemoveServer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -143,7 +147,8 @@ def change_text(change: MemberChange) -> str:
     """Return a change in words."""
     match change:
         case AddServer():
-            return f"add {change.address} ({change.node_id}) as {change.member_type}"
+            place = f" in place of node {change.replaces}" if change.replaces else ""
+            return f"add {change.address} ({change.node_id}) as {change.member_type}{place}"
         case RemoveServer():
             return f"remove node {change.node_id}"
         case ChangeRole():

@@ -70,17 +70,47 @@ def _added(config: TabletConfig, member: Member | None, change: AddServer) -> tu
         fact = f"node {node} was to be added as {wanted}, but a new member has no vote"
         return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; add it as {first}, and the leader promotes it")
     if member is None:
-        pinned: Literal[True] | msgspec.UnsetType = True if change.pinned else msgspec.UNSET
-        joined = Member(node_id=node, address=change.address, member_type=wanted, pinned=pinned)
-        if node in config.former_voters:
-            joined = msgspec.structs.replace(joined, was_voter=True)
-        return tuple(sorted((*config.members, joined), key=lambda m: m.node_id))
+        return _joined(config, change)
     if member.member_type is not wanted and not may_have_become(wanted, member.member_type):
         fact = f"node {node} is a member already, as {member.member_type}, and was to be added as {wanted}"
         return Refusal(RejectReason.WRONG_MEMBER_TYPE, f"{fact}; {_way_to(member.member_type, wanted)}")
-    if member.address != change.address:
-        return _with(config, msgspec.structs.replace(member, address=change.address))
+    known = _with(config, msgspec.structs.replace(member, address=change.address))
+    if change.replaces is not None and change.replaces != node and config.member(change.replaces) is not None:
+        known = _replacing(known, node, change.replaces)
+    if known != config.members:
+        return known
     return Refusal(RejectReason.NO_CHANGE, f"node {node} is {member.member_type} already; nothing to add")
+
+
+def _joined(config: TabletConfig, change: AddServer) -> tuple[Member, ...] | Refusal:
+    node, replaced = change.node_id, change.replaces
+    if replaced is not None and config.member(replaced) is None:
+        fact = f"node {node} was to take the place of node {replaced}, which is not a member"
+        return Refusal(RejectReason.NOT_A_MEMBER, f"{fact}; look at the config again, then decide")
+    pinned: Literal[True] | msgspec.UnsetType = True if change.pinned else msgspec.UNSET
+    new = Member(
+        node_id=node,
+        address=change.address,
+        member_type=change.member_type,
+        was_voter=True if node in config.former_voters else msgspec.UNSET,
+        pinned=pinned,
+        replaces=msgspec.UNSET if replaced is None else replaced,
+    )
+    return tuple(sorted((*config.members, new), key=lambda m: m.node_id))
+
+
+def _replacing(members: tuple[Member, ...], node: NodeId, replaced: NodeId) -> tuple[Member, ...]:
+    """Return the members after a move to ``node``, which is one of them.
+
+    If ``replaced`` was to take the place of that node, that move is turned back: no two members replace each other."""
+    found = []
+    for member in members:
+        if member.node_id == node:
+            member = msgspec.structs.replace(member, replaces=replaced)
+        elif member.node_id == replaced and member.replaces == node:
+            member = msgspec.structs.replace(member, replaces=msgspec.UNSET)
+        found.append(member)
+    return tuple(found)
 
 
 def _way_to(present: MemberType, wanted: MemberType) -> str:
@@ -114,8 +144,16 @@ def _retyped(config: TabletConfig, member: Member | None, change: ChangeRole) ->
 def _without(config: TabletConfig, member: Member) -> tuple[Member, ...]:
     """Return the members without one.
 
-    A voter that goes makes room for a member that an operator has added: that one is not pinned any more."""
+    A member that replaces it gets its marks. Otherwise a voter that goes makes room for a member that an operator has
+    added: that one is not pinned any more."""
     rest = tuple(m for m in config.members if m != member)
+    heirs = [m for m in rest if m.replaces == member.node_id]
+    if heirs:
+        known = {heir.node_id: msgspec.structs.replace(heir, replaces=msgspec.UNSET) for heir in heirs}
+        first = heirs[0].node_id
+        place = msgspec.UNSET if member.replaces == first else member.replaces
+        known[first] = msgspec.structs.replace(heirs[0], pinned=member.pinned, replaces=place)
+        return tuple(known.get(m.node_id, m) for m in rest)
     frees = (member.member_type in VOTING or member.was_voter is True) and member.pinned is msgspec.UNSET
     freed = next((m for m in rest if m.pinned is True), None) if frees else None
     if freed is None:

@@ -14,13 +14,11 @@ lost members may have, and a replica that has heard of its epoch accepts nothing
 
 from __future__ import annotations
 
-import msgspec
-
 from stelae.spi.consensus import ConfigChanged, Role
 from stelae.spi.consensus_events import RecoverAlone, StandDown
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import MemberType, TabletConfig, encode_config, former_voters
+from stelae.spi.members import Member, MemberType, TabletConfig, encode_config, former_voters
 from stelae.spi.recovery_epoch import is_first_term, is_too_far_ahead, recovery_epoch, recovery_id
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import Refusal
@@ -63,7 +61,7 @@ class RaftRecovery:
         own = config.member(self._state.node_id)
         assert own is not None
         voter = MemberType.VOTER
-        alone = (msgspec.structs.replace(own, member_type=voter, was_voter=msgspec.UNSET, pinned=msgspec.UNSET),)
+        alone = (Member(node_id=own.node_id, address=own.address, member_type=voter),)
         return TabletConfig(op_id=ZERO, members=alone, former_voters=former_voters(config, alone))
 
     def _not_a_survivor(self) -> Refusal | None:

@@ -1,4 +1,4 @@
-"""What the refusals of a change advise is possible, and leads to what was asked for."""
+"""What the refusals of a change advise is possible, and leads to what was asked for; and the marks of a move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from stelae.spi.ids import ZERO, NodeId
-from stelae.spi.members import AddServer, ChangeRole, Member, MemberType, TabletConfig
+from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft.config_change_rules import Refusal, changed_members, leaderless
 
 V, P, N, PW, W = (
@@ -78,3 +79,59 @@ def test_a_tablet_without_a_leader_is_refused_with_the_member_that_could_lead(
     before = TabletConfig(op_id=ZERO, members=(only, *others))
     demoted = msgspec.structs.replace(only, member_type=MemberType.NON_VOTER)
     assert advice(leaderless(before, others)) == advice(leaderless(before, (demoted, *others))) == advised
+
+
+A, B, C, D = (NodeId(letter * 32) for letter in "abcd")
+
+
+def members(*ids: NodeId, **replaced: NodeId) -> TabletConfig:
+    """A config of voters; ``replaced`` has the members that replace others, by their letters."""
+    places = {NodeId(letter * 32): place for letter, place in replaced.items()}
+    found = (Member(node_id=n, address=f"{n[0]}:1", replaces=places.get(n, msgspec.UNSET)) for n in ids)
+    return TabletConfig(op_id=ZERO, members=tuple(found))
+
+
+def places(config: TabletConfig, change: MemberChange) -> dict[NodeId, object]:
+    found = changed_members(config, change)
+    assert not isinstance(found, Refusal), found
+    return {member.node_id: member.replaces for member in found if member.replaces is not msgspec.UNSET}
+
+
+def moved(node: NodeId, replaced: NodeId) -> AddServer:
+    return AddServer(node_id=node, address=f"{node[0]}:1", replaces=replaced)
+
+
+def test_a_member_is_added_in_place_of_another_one_only_while_that_is_a_member() -> None:
+    assert places(members(A, B, C), moved(D, C)) == {D: C}
+    for replaced in (D, NodeId("f" * 32)):
+        refused = changed_members(members(A, B, C), moved(D, replaced))
+        assert isinstance(refused, Refusal) and refused.reason is RejectReason.NOT_A_MEMBER
+
+
+def test_a_move_that_is_asked_for_again_is_done_also_after_its_end() -> None:
+    for config in (members(A, B, C, D, d=C), members(A, B, D)):
+        refused = changed_members(config, moved(D, C))
+        assert isinstance(refused, Refusal) and refused.reason is RejectReason.NO_CHANGE
+
+
+def test_a_member_can_be_given_the_place_of_another_one_but_not_its_own() -> None:
+    assert places(members(A, B, C, D), moved(D, C)) == {D: C}
+    assert places(members(A, B, C, D, d=C), moved(D, B)) == {D: B}
+    refused = changed_members(members(A, B, C, D), moved(D, D))
+    assert isinstance(refused, Refusal) and refused.reason is RejectReason.NO_CHANGE
+
+
+def test_a_move_back_swaps_the_mark_so_that_no_two_members_replace_each_other() -> None:
+    assert places(members(A, B, C, D, d=C), moved(C, D)) == {C: D}
+
+
+def test_of_two_that_replace_a_member_one_gets_its_place() -> None:
+    assert places(members(A, B, C, D, b=A, c=B, d=B), RemoveServer(node_id=B)) == {C: A}
+
+
+def test_a_member_never_gets_its_own_place() -> None:
+    assert places(members(A, B, C, b=C, c=B), RemoveServer(node_id=C)) == {}
+
+
+def test_the_mark_of_a_member_goes_with_it() -> None:
+    assert places(members(A, B, C, D, d=C), RemoveServer(node_id=D)) == {}

@@ -123,6 +123,8 @@ def check_change(change: MemberChange) -> None:
     node_id(change.node_id)
     if not isinstance(change, AddServer):
         return
+    if change.replaces is not None:
+        node_id(change.replaces)
     try:
         _, port = split_address(change.address)
     except ConfigError as error:

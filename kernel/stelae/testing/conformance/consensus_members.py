@@ -198,6 +198,42 @@ class MemberChecks:
             cluster.deliver_all()
             assert gone not in member_types(cluster, 1) and pinned() == left
 
+    def test_a_member_that_replaces_another_one_is_marked_until_that_one_goes_and_gets_its_marks(
+        self, harness: ConsensusHarness
+    ) -> None:
+        cluster = harness.led()
+
+        def marks() -> dict[int, tuple[int, bool]]:
+            """Return the number of the member that each marked member replaces, and whether it is pinned."""
+            found = {}
+            for m in cluster.nodes[1].status.config.members:
+                place = int(m.replaces, 16) if isinstance(m.replaces, str) else 0
+                if place or m.pinned is True:
+                    found[int(m.node_id, 16)] = (place, m.pinned is True)
+            return found
+
+        def add(number: int, replaced: int | None) -> None:
+            node, place = node_name(number), None if replaced is None else node_name(replaced)
+            change = AddServer(node_id=node, address=f"n-{number}:1", pinned=place is None, replaces=place)
+            cluster.change(1, change)
+            cluster.deliver_all()
+            cluster.advance(4 * cluster.timeout_us)
+
+        for number, replaced in ((4, None), (5, 3), (6, 5)):
+            cluster.join(number)
+            add(number, replaced)
+        assert member_types(cluster, 1) == dict.fromkeys(range(1, 7), "VOTER")
+        assert marks() == {4: (0, True), 5: (3, False), 6: (5, False)}
+        for gone, left in ((5, {4: (0, True), 6: (3, False)}), (3, {4: (0, True)})):
+            cluster.change(1, RemoveServer(node_id=node_name(gone)))
+            cluster.deliver_all()
+            assert gone not in member_types(cluster, 1) and marks() == left
+        add(6, 4)
+        assert marks() == {4: (0, True), 6: (4, False)}, "a member can be given a place, too"
+        cluster.change(1, RemoveServer(node_id=node_name(4)))
+        cluster.deliver_all()
+        assert marks() == {6: (0, True)}, "it replaces a pinned member"
+
     def test_a_member_that_is_down_can_be_removed(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.crash(3)
