@@ -15,14 +15,14 @@ import pytest
 from hypothesis import Phase, settings
 
 from stelae.spi.ids import OpId
-from stelae.spi.members import MemberType
+from stelae.spi.members import VOTING, MemberType
 from stelae.spi.policy import Action, ActionKind, NodeHealth, PolicySnapshot
 from stelae.testing.conformance import policy_strategies
 from stelae.testing.conformance.policy import PolicyConformance, PolicyHarness
 from stelae.testing.conformance.policy_model import has_majority
 from stelae_placement_policy import PlacementPolicy, moves, surplus
 from stelae_placement_policy.ledger import Ledger
-from stelae_placement_policy.member_states import MemberStates
+from stelae_placement_policy.member_states import MemberStates, place_of
 from stelae_placement_policy.moves import Moves
 from stelae_placement_policy.node_picker import Picker
 from stelae_placement_policy.numbered_snapshot import NumberedTablet
@@ -321,6 +321,23 @@ def keeps_pinned_members_and_lost_ones(self: Repair, states: MemberStates) -> li
     return [] if states.pinned else inner_evictable(self, states)
 
 
+def sees_no_move(self: MemberStates, replica: Any, number: int, health: Any) -> None:
+    self.replaced = {}
+    inner_take(self, msgspec.structs.replace(replica, replaces=None), number, health)
+
+
+def replaces_before_the_other_one_votes(cluster: Any, tablet: Any) -> dict[int, int]:
+    pairs = zip(tablet.view.replicas, tablet.members, strict=True)
+    places = ((place_of(tablet, replica), number) for replica, number in pairs)
+    return {place: number for place, number in places if place >= 0}
+
+
+def replaces_though_the_other_one_is_silent(cluster: Any, tablet: Any) -> dict[int, int]:
+    found = replaces_before_the_other_one_votes(cluster, tablet)
+    votes = {n for r, n in zip(tablet.view.replicas, tablet.members, strict=True) if r.member_type in VOTING}
+    return {place: number for place, number in found.items() if number in votes}
+
+
 def evicts_the_rows(self: Repair, states: MemberStates) -> list[list[int]]:
     with_rows = [node for node in states.steady if node not in states.witnesses]
     return [with_rows] if states.witnesses else inner_evictable(self, states)
@@ -411,6 +428,24 @@ PARTS: list[tuple[Any, str, Any, Check]] = [
         "_evictable",
         keeps_pinned_members_and_lost_ones,
         C.test_a_member_that_an_operator_added_takes_the_place_of_one_that_is_lost,
+    ),
+    (
+        MemberStates,
+        "_take",
+        sees_no_move,
+        C.test_a_member_that_is_replaced_stays_until_the_other_one_votes_and_then_goes,
+    ),
+    (
+        "stelae_placement_policy.member_states",
+        "taken_places",
+        replaces_before_the_other_one_votes,
+        C.test_a_member_that_is_replaced_stays_until_the_other_one_votes_and_then_goes,
+    ),
+    (
+        "stelae_placement_policy.member_states",
+        "taken_places",
+        replaces_though_the_other_one_is_silent,
+        C.test_a_member_stays_if_the_one_that_was_to_replace_it_dies,
     ),
     (Repair, "_evictable", evicts_the_rows, C.test_voters_with_rows_stay_while_a_witness_lacks_them),
     (Picker, "fits", ignores_members, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),

@@ -127,10 +127,14 @@ class PolicyCluster:
         self._take_room(node_id, size)
 
     def _remove(self, tablet: TabletView, node_id: NodeId) -> None:
+        rest = []
         for replica in tablet.replicas:
             if replica.node_id == node_id:
                 self._take_room(node_id, -replica.size_bytes)
-        self._reconfigure(tablet, tuple(replica for replica in tablet.replicas if replica.node_id != node_id))
+            else:
+                done = replica.replaces == node_id  # The move that was to remove it is complete.
+                rest.append(msgspec.structs.replace(replica, replaces=None) if done else replica)
+        self._reconfigure(tablet, tuple(rest))
 
     def _lead(self, tablet: TabletView, node_id: NodeId) -> None:
         replicas = tuple(

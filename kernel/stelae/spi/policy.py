@@ -69,6 +69,9 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     copying: bool = False
     #: An operator added it (``Member.pinned``): the tablet is to have one member more than its replication factor.
     pinned: bool = False
+    #: The member whose place it takes (``Member.replaces``). Until it is a healthy ``VOTER``, it counts as pinned.
+    #: After that, the other one is to leave as if its node retired. Without effect if the other one is not a member.
+    replaces: NodeId | None = None
 
 
 class TabletView(msgspec.Struct, frozen=True, kw_only=True):

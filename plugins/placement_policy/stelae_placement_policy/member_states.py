@@ -17,7 +17,7 @@ class MemberStates:
         self.wanted = tablet.view.replication_factor
         #: Voters whose node is dead, or whose replica failed.
         self.lost: list[int] = []
-        #: Voters on a retiring node.
+        #: Voters on a retiring node, and voters that are replaced.
         self.leaving: list[int] = []
         #: All other voters, also those on nodes in maintenance.
         self.steady: list[int] = []
@@ -31,12 +31,16 @@ class MemberStates:
         self.healthy: set[int] = set()
         #: Nodes of voters that answer and could lead.
         self.able: set[int] = set()
-        #: Nodes of members that an operator added besides the wanted number.
+        #: Nodes of members besides the wanted number, which an operator added, or which take the place of another one.
         self.pinned: set[int] = set()
+        #: Members that are to go because another voter takes their place, and those voters.
+        self.replaced = taken_places(cluster, tablet)
         #: Voters that have the log only. Each gets the rows of a member whose node is down, unless that one returns.
         self.witnesses: set[int] = set()
         for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
-            self._take(replica, number, cluster.health(number))
+            health = cluster.health(number)
+            leaves = number in self.replaced and health is not NodeHealth.DEAD
+            self._take(replica, number, NodeHealth.RETIRING if leaves else health)
 
     def _take(self, replica: ReplicaView, number: int, health: NodeHealth | None) -> None:
         """Put a member into its class.
@@ -46,7 +50,11 @@ class MemberStates:
         returns = health is NodeHealth.MAINTENANCE and replica.member_type is not _PRE_VOTER
         waits = returns or (replica.copying and health is not NodeHealth.DEAD)
         failed = not answers and not waits
-        if replica.pinned and not failed and replica.member_type in (*VOTING, _PRE_VOTER):
+        if (
+            (replica.pinned or self._waits_for_place(replica))
+            and not failed
+            and replica.member_type in (*VOTING, _PRE_VOTER)
+        ):
             self.pinned.add(number)
         if replica.member_type in VOTING:
             self._voter(number, answers, failed, health)
@@ -58,6 +66,11 @@ class MemberStates:
             (self.failed_copies if replica.member_type is _PRE_VOTER else self.failed_non_voters).append(number)
         elif replica.member_type is _PRE_VOTER:
             self.arriving.append(number)
+
+    def _waits_for_place(self, replica: ReplicaView) -> bool:
+        """Return true if a member takes the place of another one, which is not to go yet."""
+        place = place_of(self.tablet, replica)
+        return place >= 0 and place not in self.replaced
 
     def _voter(self, number: int, answers: bool, failed: bool, health: NodeHealth | None) -> None:
         if answers:
@@ -117,3 +130,22 @@ class MemberStates:
         """Return true if the wanted number of voters remains without ``voter``, and a majority of them is healthy."""
         remaining = self.voters - 1
         return remaining >= self.wanted and len(self.healthy - {voter}) >= remaining // 2 + 1
+
+
+def place_of(tablet: NumberedTablet, replica: ReplicaView) -> int:
+    """Return the number of the other member whose place a member takes, or -1."""
+    if replica.replaces in (None, replica.node_id):
+        return -1
+    pairs = zip(tablet.view.replicas, tablet.members, strict=True)
+    return next((number for other, number in pairs if other.node_id == replica.replaces), -1)
+
+
+def taken_places(cluster: NumberedSnapshot, tablet: NumberedTablet) -> dict[int, int]:
+    """Return the members whose place another member takes that votes and answers, and those others."""
+    found = {}
+    for replica, number in zip(tablet.view.replicas, tablet.members, strict=True):
+        answers = replica.healthy and cluster.health(number) is not NodeHealth.DEAD
+        place = place_of(tablet, replica)
+        if place >= 0 and answers and replica.member_type is MemberType.VOTER:
+            found[place] = number
+    return found

@@ -101,8 +101,8 @@ class NumberedSnapshot:
             members.append(number)
             if replica.size_bytes > size:
                 size = replica.size_bytes
-            steady = replica.member_type is _VOTER and replica.healthy and not replica.pinned
-            if not steady or not self.live[number]:
+            steady = replica.member_type is _VOTER and replica.healthy
+            if not steady or replica.pinned or replica.replaces is not None or not self.live[number]:
                 complete = False
             if replica.role is _LEADER:
                 leader = number if leader < 0 else -2

@@ -33,14 +33,16 @@ class Reasons:
         ideal, in_bytes = ledger.replicas * ledger.shares[number], 100 * ledger.by_bytes[number]
         return f"{ledger.count[number]} replicas of an ideal {ideal:.1f}, and {in_bytes:.0f} % of its share in bytes"
 
-    def failure(self, number: int) -> str:
-        """Return what is wrong with a member."""
+    def failure(self, states: MemberStates, number: int) -> str:
+        """Return what is wrong with a member, or which one takes its place."""
         health = self._cluster.health(number)
+        if number in states.replaced:
+            return f"{self.name(number)} is replaced by {self.name(states.replaced[number])}"
         return f"{self.name(number)} {'failed' if health is None or health == 'LIVE' else f'is {health}'}"
 
     def add(self, states: MemberStates, target: int) -> str:
         """Return why a missing member is added."""
-        away = [self.failure(number) for number in (*states.lost, *states.leaving)]
+        away = [self.failure(states, number) for number in (*states.lost, *states.leaving)]
         cause = "; ".join(away) or "its replication factor was raised, or a member is missing"
         have = f"{len(states.steady)} steady and {len(states.arriving)} arriving of {states.wanted} voters"
         return f"{have}: {cause}; a copy goes to {self.name(target)}, which has {self.fill(target)}"
@@ -49,7 +51,7 @@ class Reasons:
         """Return why a voter is removed, and what remains."""
         healthy, left = len(states.healthy - {number}), states.voters - 1
         if number in states.lost or number in states.leaving:
-            cause = self.failure(number)
+            cause = self.failure(states, number)
         else:
             cause = f"{self.name(number)} is the one to remove, with {self.fill(number)}"
         what = f"{states.voters} voters where {states.wanted} are wanted"
@@ -63,7 +65,7 @@ class Reasons:
     def remove(self, states: MemberStates, number: int) -> str:
         """Return why a member that is not a voter is removed."""
         have = f"{len(states.steady)} steady and {len(states.arriving)} arriving of {states.wanted} voters"
-        return f"{self.failure(number)}, and its member is not a voter; there are {have}"
+        return f"{self.failure(states, number)}, and its member is not a voter; there are {have}"
 
     def hand_over(self, number: int, target: int, cause: str) -> str:
         """Return why a leader hands over."""

@@ -128,14 +128,17 @@ class Repair:
         """Return the voters that may be evicted, in classes of which the first one is to go first.
 
         A later class may have a voter that can go while none of an earlier class can: if one that serves went, the
-        rest might be no majority. While a voter has the log only, those with rows stay: one that is down may come back
-        with them. Only a witness that is lost goes, because it has no rows."""
+        rest might be no majority. Steady voters go only if there are too many of them. While a voter has the log only,
+        those with rows stay: one that is down may come back with them. Only a witness that is lost goes, because it has
+        no rows."""
         if states.witnesses:
             classes = [[node for node in states.lost if node in states.witnesses]]
         else:
-            away = [node for node in states.steady if node not in states.healthy]
+            classes = [states.lost, states.leaving]
             unpinned = [node for node in states.steady if node not in states.pinned]
-            classes = [states.lost, states.leaving, away, unpinned or states.steady]
+            if len(unpinned) > states.wanted or not (states.lost or states.leaving):
+                away = [node for node in states.steady if node not in states.healthy]
+                classes += [away, unpinned or states.steady]
         return [among for among in classes if among]
 
     def _hand_over_before_maintenance(self, states: MemberStates) -> Action | None:

@@ -16,7 +16,7 @@ SEEDS = range(8)
 
 
 class MarkChecks:
-    """Checks of ``barred``, ``avoided``, ``copying``, ``pinned`` and of members without rows."""
+    """Checks of ``barred``, ``avoided``, ``copying``, ``pinned``, ``replaces`` and of members without rows."""
 
     def test_a_barred_node_gets_no_replica_even_if_no_other_can(self, harness: PolicyHarness) -> None:
         """Masters refuse it each time, so a policy that asks for it never repairs the tablet."""
@@ -65,6 +65,45 @@ class MarkChecks:
         harness.converge(cluster)
         assert voters(cluster) == {node_name(n) for n in (1, 2, 4)}
 
+    def test_a_member_that_is_replaced_stays_until_the_other_one_votes_and_then_goes(
+        self, harness: PolicyHarness
+    ) -> None:
+        """Each member in turn, also the one that leads. No other member is added or removed."""
+        for replaced in (1, 2, 3):
+            cluster = cluster_of()
+            _begin_move(cluster, replaced, size_bytes=0)
+            assert config_changes(harness.step(cluster)) == []
+            _mark(cluster, 4, member_type=MemberType.VOTER, role=Role.FOLLOWER, healthy=False, copying=True)
+            assert config_changes(harness.step(cluster)) == []
+            _mark(cluster, 4, healthy=True, copying=False)
+            harness.converge(cluster)
+            assert voters(cluster) == {node_name(n) for n in (1, 2, 3, 4) if n != replaced}
+            assert cluster.added == [] and all(r.replaces is None for r in cluster.tablets[T].replicas)
+
+    def test_a_member_stays_if_the_one_that_was_to_replace_it_dies(self, harness: PolicyHarness) -> None:
+        for votes in (False, True):
+            cluster = cluster_of()
+            _begin_move(cluster, 3, **({"member_type": MemberType.VOTER} if votes else {"size_bytes": 0}))
+            cluster.set_health(4, NodeHealth.DEAD)
+            harness.converge(cluster)
+            assert voters(cluster) == {node_name(n) for n in (1, 2, 3)} and cluster.added == []
+
+    def test_a_move_is_completed_although_another_member_is_lost_meanwhile(self, harness: PolicyHarness) -> None:
+        cluster = cluster_of()
+        _begin_move(cluster, 3, member_type=MemberType.VOTER)
+        cluster.set_health(2, NodeHealth.DEAD)
+        harness.converge(cluster)
+        assert len(voters(cluster)) == 3 and {node_name(1), node_name(4)} < voters(cluster)
+        assert not {node_name(2), node_name(3)} & voters(cluster)
+
+    def test_a_member_that_an_operator_added_is_kept_while_another_one_is_moved(self, harness: PolicyHarness) -> None:
+        for pinned, left in ((5, 4), (3, 4), (4, 3)):  # The new one gets the marks of the old one.
+            cluster = cluster_of(7)
+            _begin_move(cluster, 3, nodes=(1, 2, 3, 4, 5), member_type=MemberType.VOTER)
+            _mark(cluster, pinned, pinned=True)
+            harness.converge(cluster)
+            assert len(voters(cluster)) == left and node_name(3) not in voters(cluster)
+
     def test_voters_with_rows_stay_while_a_witness_lacks_them(self, harness: PolicyHarness) -> None:
         """A witness counts towards a majority, but has no rows. The model refuses a majority without rows."""
         cluster = cluster_of(3)
@@ -76,6 +115,17 @@ class MarkChecks:
         _mark(cluster, 3, member_type=MemberType.VOTER, size_bytes=1)
         harness.converge(cluster)
         assert len(cluster.tablets[T].replicas) == 1
+
+
+def _begin_move(
+    cluster: ModelCluster, replaced: int, *, nodes: tuple[int, ...] = (1, 2, 3, 4), **fields: object
+) -> None:
+    """Create a tablet whose fourth member takes the place of another one, as a client has added it."""
+    cluster.create("t", nodes)
+    new = {"member_type": MemberType.PRE_VOTER, "role": Role.LEARNER, "replaces": node_name(replaced), **fields}
+    if new["member_type"] is MemberType.VOTER:
+        new["role"] = Role.FOLLOWER
+    _mark(cluster, 4, **new)
 
 
 def _mark(cluster: ModelCluster, number: int, **fields: object) -> None:

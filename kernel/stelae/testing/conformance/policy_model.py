@@ -280,8 +280,15 @@ def leader_of(tablet: TabletView) -> NodeId | None:
 
 
 def _without(tablet: TabletView, gone: ReplicaView) -> tuple[ReplicaView, ...]:
-    """Return the replicas without one. A voter that goes makes room for one that is pinned."""
+    """Return the replicas without one. A replica that replaces it gets its marks.
+
+    Otherwise a voter that goes makes room for one that is pinned."""
     rest = [replica for replica in tablet.replicas if replica is not gone]
+    heir = next((replica for replica in rest if replica.replaces == gone.node_id), None)
+    if heir is not None:
+        place = gone.replaces if gone.replaces != heir.node_id else None
+        rest[rest.index(heir)] = msgspec.structs.replace(heir, pinned=gone.pinned, replaces=place)
+        return tuple(rest)
     freed = next((replica for replica in rest if replica.pinned), None)
     if freed is not None and gone.member_type in VOTING and not gone.pinned:
         rest[rest.index(freed)] = msgspec.structs.replace(freed, pinned=False)

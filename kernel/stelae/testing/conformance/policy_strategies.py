@@ -18,7 +18,8 @@ NODES_MAX = 9
 TABLETS_MAX = 14
 LOCATIONS = ("", "/a", "/a/r1/h1", "/a/r1/h2", "/a/r2/h3", "/b/r3/h4", "/b/r3/h5", "/b/r4/h6", "/c/r5/h7")
 FREE = (0, GIB // 2, 20 * GIB, 100 * GIB, 100 * GIB, 400 * GIB)
-ODD_TABLETS = (*[""] * 6, "learner", "failed", "pending", "copied", "witness", "pinned", "barred", "avoided")
+_ODD = ("learner", "failed", "pending", "copied", "witness", "pinned", "moved", "barred", "avoided")
+ODD_TABLETS = (*[""] * 6, *_ODD)
 HEALTH = (*[NodeHealth.LIVE] * 8, NodeHealth.DEAD, NodeHealth.RETIRING, NodeHealth.MAINTENANCE)
 
 
@@ -68,6 +69,8 @@ def _sane_tablet(draw: st.DrawFn, cluster: ModelCluster, name: str, nodes: int) 
         cluster.copying[TabletId(name), node_name(on[-1])] = cluster.copy_rounds
     elif odd == "pinned" and len(on) > 1:
         _replace_last(cluster, name, pinned=True)
+    elif odd == "moved" and len(on) > 1:
+        _replace_last(cluster, name, replaces=node_name(on[0]))
     elif odd in ("barred", "avoided"):
         others = [node_name(number) for number in range(1, nodes + 1) if number not in on]
         cluster.change(name, **{odd: tuple(others[:2])})
@@ -98,6 +101,7 @@ _WILD_REPLICAS = st.builds(
     size_bytes=st.sampled_from((-1, 0, 1, 1 << 70)),
     copying=st.booleans(),
     pinned=st.booleans(),
+    replaces=st.none() | st.integers(1, 8).map(node_name),
 )
 _WILD_NAMES = st.lists(st.integers(1, 8).map(node_name), max_size=4).map(tuple)
 _WILD_TABLETS = st.lists(

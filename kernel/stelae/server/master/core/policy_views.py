@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import ReplicaStatus
 from stelae.server.master.core.policy_guards import health_of, is_coming, is_healthy
@@ -136,6 +138,7 @@ def _tablet_view(view: ClusterView, tablet: TabletRecord, replication_factor: in
             healthy=is_healthy(view, tablet, member.node_id, leader),
             copying=is_coming(view, tablet, member, leader),
             pinned=member.pinned is True,
+            replaces=None if member.replaces is msgspec.UNSET else member.replaces,
             size_bytes=0 if member.node_id not in statuses else statuses[member.node_id].size_bytes,
         )
         for member in config.members
