@@ -112,7 +112,7 @@ def test_a_node_that_ends_by_itself_is_a_finding_and_its_folder_is_kept(tmp_path
         (("--dir", "nowhere"), "nowhere has no local cluster in it"),
         (("--up", "--servers", "2"), "Invalid value for '--servers'"),
         (("--dir", "x", "--servers", "5"), "--servers needs --up"),
-        (("--up", "--every", "4"), "--every 4 is too short: a fault lasts up to 4 s; give 5 or more"),
+        (("--up", "--every", "4"), "--every 4 is too short: most faults last up to 4 s; give 5 or more"),
         (("--up", "--every", "nan"), "Invalid value for '--every'"),
         (("--dir", "x", "--keep", "y"), "--keep needs --up"),
         (("--dir", "x", "--wal", "lmdb"), "--wal and --store need --up"),

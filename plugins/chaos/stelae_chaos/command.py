@@ -92,18 +92,19 @@ def chaos(
     networks, disks and clocks need files of rules in the section [chaos] of every node.toml. Without them these kinds
     are left out, and the report names them.
 
-    Faults: kill-one, kill-majority, kill-all, kill-leader, kill-master (SIGKILL; started again later), stop-one,
-    stop-leader (SIGSTOP, later SIGCONT), isolate-one, isolate-leader, cut-one-way (no messages between nodes),
-    bad-network (messages lost, repeated, reordered, delayed), slow-links, slow-disk, skew-clocks (within what nodes
-    allow), transfer (leadership of tablets), change-members (a replica is replaced, or loses its vote for a moment),
-    lose-disk (a tablet server loses all that it has stored, and the masters replace it; with --up only).
+    Faults: kill-one, kill-majority, kill-all, kill-leader, kill-master (SIGKILL; started again later), kill-long (until
+    the masters begin to replace the replicas), stop-one, stop-leader (SIGSTOP, later SIGCONT), isolate-one,
+    isolate-leader, cut-one-way (no messages between nodes), bad-network (messages lost, repeated, reordered, delayed),
+    slow-links, slow-disk, skew-clocks (within what nodes allow), transfer (leadership of tablets), change-members (a
+    replica is replaced, or loses its vote for a moment), lose-disk (a tablet server loses all that it has stored, and
+    the masters replace it; with --up only).
 
     Exit code 0: nothing is wrong. 1: there are findings, or a file of the run cannot be written. 130: interrupted with
     Ctrl-C; the cluster was healed, and what happened until then was judged and is clean.
 
     Example: stelae chaos --up --minutes 0.5
 
-    Example: stelae chaos --up --servers 5 --faults kill-one,lose-disk --every 30 --minutes 20"""
+    Example: stelae chaos --up --servers 5 --faults kill-one,kill-long,lose-disk --every 30 --minutes 20"""
     from stelae_chaos.run_command import CommandOptions, run_command
 
     options = CommandOptions(

@@ -18,7 +18,7 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.sim.draw import between, pick
 from stelae.spi.errors import CallerError, StelaeError
 from stelae.spi.ids import TabletId
-from stelae_chaos.fault_target import FaultTarget
+from stelae_chaos.fault_target import LONG_TIMEOUT_S, FaultTarget
 from stelae_chaos.member_faults import change_members
 from stelae_chaos.plan import shuffled
 
@@ -97,6 +97,18 @@ async def kill_one(target: FaultTarget, rng: random.Random) -> str:
     return _kill(target, [pick(rng, target.servers)])
 
 
+async def kill_long(target: FaultTarget, rng: random.Random) -> str:
+    """Kill a tablet server for so long that the masters begin to replace its replicas. Then the fault ends as planned:
+    sometimes before a new replica has its vote, and sometimes after the old one was removed."""
+    before = await target.members()
+    holders = frozenset().union(*before.values())
+    node = pick(rng, [server for server in target.servers if server.node_id in holders] or target.servers)
+    killed = _kill(target, [node])
+    if await target.until_replacing(node, before):
+        return f"{killed} until the masters began to replace its replicas"
+    return f"{killed} for {LONG_TIMEOUT_S:.0f} s, but the masters did not begin to replace its replicas"
+
+
 async def kill_majority(target: FaultTarget, rng: random.Random) -> str:
     return _kill(target, shuffled(rng, target.servers)[: len(target.servers) // 2 + 1])
 
@@ -119,7 +131,7 @@ async def lose_disk(target: FaultTarget, rng: random.Random) -> str:
     if problems := await target.problems():
         killed = _kill(target, [node])
         return f"{killed}, which keeps its disk, because a tablet could lose its majority: {problems[0]}"
-    await target.lose_disk(node)
+    target.lose_disk(node)
     return f"SIGKILL of {node.name}, which has lost its disk and comes back with a new uuid"
 
 
@@ -197,6 +209,9 @@ async def transfer(target: FaultTarget, rng: random.Random) -> str:
 KINDS: Final[Mapping[str, ChaosFaultKind]] = MappingProxyType(
     {
         "kill-one": ChaosFaultKind("SIGKILL of a tablet server", kill_one),
+        "kill-long": ChaosFaultKind(
+            "SIGKILL of a tablet server until the masters begin to replace its replicas", kill_long, needs_masters=True
+        ),
         "kill-majority": ChaosFaultKind("SIGKILL of a majority of the tablet servers", kill_majority),
         "kill-all": ChaosFaultKind("SIGKILL of all tablet servers", kill_all),
         "kill-leader": ChaosFaultKind("SIGKILL of the leader of a tablet", kill_leader),

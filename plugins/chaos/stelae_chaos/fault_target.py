@@ -6,6 +6,7 @@ clocks are broken by the files of rules that the section ``[chaos]`` of a ``node
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -24,10 +25,17 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
 from stelae.protocol.master_messages import SetServerMode
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import NodeId, TabletId
+from stelae_chaos.replacements import Members, is_being_replaced, members_of_tablets, unreplaced
 
 KILL_TIMEOUT_S = 30.0
 WHOLE_TIMEOUT_S = 20.0
 """How long a disk that is to be lost waits for a whole cluster. Two of three replicas lost at once are a majority."""
+
+LONG_TIMEOUT_S = 20.0
+"""How long a killed server waits for the masters to begin to replace its replicas. They may not do it at all: while a
+majority of a tablet is down, they remove no member."""
+
+LOOK_S = 0.2
 
 POLL_S = 0.01
 """Pause between two checks whether a killed process has ended.
@@ -49,6 +57,9 @@ class FaultTarget:
         connection: a connection to the nodes, to find leaders and to transfer leadership.
         outlive: whether nodes that are started again continue to run after this process.
         disposable: the cluster, if what a node has stored may be destroyed.
+
+    Attributes:
+        replaced_count: how many disks were lost whose replicas the masters have replaced.
     """
 
     def __init__(
@@ -69,6 +80,8 @@ class FaultTarget:
         self._outlive = outlive
         self._rules = {node: rules_paths(node) for node in self.nodes}
         self._killed: set[NodeProcess] = set()
+        self._lost: list[NodeId] = []
+        self.replaced_count = 0
         self._stopped: dict[NodeProcess, int] = {}
         self._ruled: set[tuple[NodeProcess, RulesKind]] = set()
 
@@ -139,15 +152,14 @@ class FaultTarget:
                 raise NodeSurvived(f"{node.name} (process {pid}) still runs {KILL_TIMEOUT_S:.0f} s after SIGKILL")
             time.sleep(POLL_S)
 
-    async def lose_disk(self, node: NodeProcess) -> None:
+    def lose_disk(self, node: NodeProcess) -> None:
         """Kill a tablet server and destroy what it has stored. It comes back empty, with a new uuid, at its address.
 
-        The old uuid retires, as an operator would have it do: it has no server any more.
+        The old uuid retires later (:meth:`retire_replaced`): the masters must heal the tablets by themselves.
 
         Raises:
             NodeSurvived: the process does not end.
             FormatFailed: the directory cannot be formatted.
-            StelaeError: the masters do not answer.
         """
         assert self._cluster is not None, "only a target that is disposable has a disk to lose"
         self.kill(node)
@@ -156,15 +168,61 @@ class FaultTarget:
         self._rules[fresh] = self._rules.pop(node)
         self._killed.remove(node)
         self._killed.add(fresh)
-        if (catalog := await find_catalog(self.connection)) is not None:
-            await catalog.change(SetServerMode(node_id=node.node_id, mode=ServerMode.RETIRING))
+        self._lost.append(node.node_id)
 
-    async def problems(self) -> Sequence[str]:
-        """Return what keeps the cluster from being whole: every tablet with all of its replicas, and they agree."""
+    async def retire_replaced(self, timeout_s: float) -> Sequence[str]:
+        """Wait until the masters have replaced all replicas on lost disks; then retire the old uuids, as a person does.
+
+        Returns what is not replaced in time; empty: nothing, and no old uuid is left."""
+        deadline = time.monotonic() + timeout_s
+        while self._lost:
+            try:
+                problems = await self._retire_if_replaced()
+            except StelaeError as error:
+                problems = [str(error)]
+            if problems and time.monotonic() > deadline:
+                return problems
+            await asyncio.sleep(LOOK_S)
+        return []
+
+    async def _retire_if_replaced(self) -> Sequence[str]:
         catalog = await find_catalog(self.connection)
         if catalog is None:
             return ["no master answers"]
-        return await wait_for_health(self.connection, catalog, lambda: None, timeout_s=WHOLE_TIMEOUT_S)
+        if problems := await unreplaced(catalog, self._lost):
+            return problems
+        while self._lost:
+            await catalog.change(SetServerMode(node_id=self._lost[0], mode=ServerMode.RETIRING))
+            self._lost.pop(0)
+            self.replaced_count += 1
+        return []
+
+    async def problems(self) -> Sequence[str]:
+        """Return what keeps the cluster from being whole: every tablet with all of its replicas, and they agree."""
+        begun = time.monotonic()
+        if problems := await self.retire_replaced(WHOLE_TIMEOUT_S):
+            return problems
+        catalog = await find_catalog(self.connection)
+        if catalog is None:
+            return ["no master answers"]
+        left_s = begun + WHOLE_TIMEOUT_S - time.monotonic()
+        return await wait_for_health(self.connection, catalog, lambda: None, timeout_s=left_s)
+
+    async def members(self) -> Members:
+        """Return the members of all tablets as the masters know them; empty: no master answers."""
+        with suppress(StelaeError):
+            if (catalog := await find_catalog(self.connection)) is not None:
+                return await members_of_tablets(catalog)
+        return {}
+
+    async def until_replacing(self, node: NodeProcess, before: Members) -> bool:
+        """Wait until the masters change the members of a tablet that a server had. False: they do not in time."""
+        deadline = time.monotonic() + LONG_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if is_being_replaced(node.node_id, before, await self.members()):
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
 
     def suspend(self, node: NodeProcess) -> None:
         """Stop a node with SIGSTOP: its connections stay open, and it does nothing."""

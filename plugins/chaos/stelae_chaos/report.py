@@ -27,6 +27,7 @@ class ChaosReport:
         findings: everything that must not happen.
         interrupted: whether the user ended the run.
         settled: whether the cluster became whole and its replicas were compared.
+        disks_replaced: the number of lost disks whose replicas the masters have replaced by themselves.
         directories_checked: the number of tablet servers whose directories were searched for orphan files.
         unwritten: the files of the run that could not be written, and why.
     """
@@ -41,6 +42,7 @@ class ChaosReport:
     findings: list[ChaosFinding] = field(default_factory=list)
     interrupted: bool = False
     settled: bool = False
+    disks_replaced: int = 0
     directories_checked: int = 0
     unwritten: list[str] = field(default_factory=list)
 
@@ -78,6 +80,7 @@ class ChaosReport:
             "p99_ms": percentile_ms(latencies, 0.99),
             "longest_gap_ms": gap_ms,
             "settled": self.settled,
+            "disks_replaced": self.disks_replaced,
             "directories_checked": self.directories_checked,
             "interrupted": self.interrupted,
             "story": [str(span).strip() for span in self.spans],

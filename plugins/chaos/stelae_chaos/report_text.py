@@ -49,6 +49,8 @@ def _print(document: dict[str, Any]) -> None:
     print_table(("FAULT", "TIMES"), [*document["faults"].items()])
     print(f"\nlatency p50 {_ms(document['p50_ms'])}, p99 {_ms(document['p99_ms'])}")
     print(f"longest time without an acknowledged write {_ms(document['longest_gap_ms'])}")
+    if document["disks_replaced"]:
+        print(f"lost disks whose replicas the masters replaced: {document['disks_replaced']}")
     if document["directories_checked"]:
         print(f"searched for orphan files: the directories of {document['directories_checked']} tablet servers")
     print(f"timeline {document['plot']}")

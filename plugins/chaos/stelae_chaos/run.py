@@ -3,7 +3,7 @@
 1. The tables of the run are created, and the client processes start.
 2. The nemesis injects faults until the time is over, the user interrupts, or something that must not happen ends the
    run: a node or a client process has ended by itself.
-3. Everything is healed, and the clients end their operations.
+3. Everything is healed, and the clients end their operations. The masters replace what was on lost disks.
 4. The cluster becomes whole, replicas are compared, and every row is read.
 5. The history is judged."""
 
@@ -28,7 +28,7 @@ from stelae_chaos.client_process import ClientTask, monotonic_us
 from stelae_chaos.client_processes import ClientProcesses
 from stelae_chaos.fault_kinds import KINDS
 from stelae_chaos.fault_target import FaultTarget
-from stelae_chaos.final_state import read_everything, settle
+from stelae_chaos.final_state import HEAL_TIMEOUT_S, read_everything, settle
 from stelae_chaos.history import LastRows
 from stelae_chaos.leader_watch import LeaderWatch
 from stelae_chaos.nemesis import Nemesis, NodeDied
@@ -123,6 +123,7 @@ class ChaosRun:
             tablets = await self._create(client)
             target.tablets = tuple(tablets)
             await self._load(target, tablets, kinds)
+            await self._retire_replaced(target)
             await self._judge(client)
         return self.report
 
@@ -222,6 +223,13 @@ class ChaosRun:
             self.report.findings.append(ChaosFinding(check=check, key="", fact=str(ended)))
         elif ended is not None:
             raise ended
+
+    async def _retire_replaced(self, target: FaultTarget) -> None:
+        """Wait until the masters have replaced what was on lost disks. Otherwise that is a finding."""
+        self._listener.phase("waiting until what was on lost disks is replaced")
+        problems = await target.retire_replaced(HEAL_TIMEOUT_S)
+        self.report.findings += [ChaosFinding(check="health", key="", fact=problem) for problem in problems]
+        self.report.disks_replaced = target.replaced_count
 
     async def _judge(self, client: AsyncClient) -> None:
         """Compare the replicas, read everything, and judge the history."""

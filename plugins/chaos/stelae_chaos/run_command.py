@@ -34,7 +34,7 @@ from stelae_chaos.timeline import timeline
 
 MASTERS, SERVERS = 3, 4
 EVERY_S_MIN: Final = 5.0
-"""A fault lasts up to four seconds."""
+"""Most faults last up to four seconds. After a longer one the next one begins later."""
 
 HISTORY_FILE: Final = "chaos-history.jsonl"
 REPORT_FILE: Final = "chaos-report.json"
@@ -121,7 +121,7 @@ def _check(options: CommandOptions) -> None:
     if options.seconds <= 0:
         raise BadChaosOptions("--minutes 0 injects no fault; give a time above 0, such as 0.5")
     if options.every_s is not None and options.every_s < EVERY_S_MIN:
-        fact = f"--every {options.every_s:g} is too short: a fault lasts up to {FAULT_S[1]:g} s"
+        fact = f"--every {options.every_s:g} is too short: most faults last up to {FAULT_S[1]:g} s"
         raise BadChaosOptions(f"{fact}; give {EVERY_S_MIN:g} or more")
     if options.servers is not None and not options.up:
         raise BadChaosOptions("--servers needs --up; the cluster of --dir has its servers already")

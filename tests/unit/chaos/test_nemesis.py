@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,11 +17,8 @@ from stelae.local.chaos.node_rules import RulesKind, enable_rules
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess, NodeRuns
-from stelae.protocol.catalog_names import ServerMode
-from stelae.protocol.master_messages import SetServerMode
 from stelae.spi.errors import Unavailable
 from stelae.spi.ids import NodeId, TabletId
-from stelae_chaos import fault_target
 from stelae_chaos import nemesis as module
 from stelae_chaos.fault_kinds import KINDS, ChaosFaultKind
 from stelae_chaos.fault_target import FaultTarget
@@ -233,19 +230,11 @@ def test_a_server_that_loses_its_disk_comes_back_empty_under_another_name(
         outlive=False,
         disposable=cluster,  # type: ignore[arg-type]
     )
-    retired: list[object] = []
 
     async def problems() -> list[str]:
         return []
 
-    async def catalog(connection: object) -> object:
-        async def change(what: object) -> None:
-            retired.append(what)
-
-        return SimpleNamespace(change=change)
-
     monkeypatch.setattr(target, "problems", problems)
-    monkeypatch.setattr(fault_target, "find_catalog", catalog)
     before = {node.name: (node.node_id, node.address) for node in cluster.servers}
     (cluster.servers[0].directory / "data" / "wals" / "something").touch()
     (cluster.servers[1].directory / "data" / "wals" / "something").touch()
@@ -253,7 +242,6 @@ def test_a_server_that_loses_its_disk_comes_back_empty_under_another_name(
     (lost,) = [node for node in cluster.servers if before[node.name][0] != node.node_id]
     assert lost.name in told and lost.address == before[lost.name][1] and lost in target.servers
     assert not (lost.directory / "data" / "wals" / "something").exists()
-    assert retired == [SetServerMode(node_id=before[lost.name][0], mode=ServerMode.RETIRING)]
     assert ClusterWithMasters.open(tmp_path / "c").servers[cluster.servers.index(lost)].node_id == lost.node_id
 
 

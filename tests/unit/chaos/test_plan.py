@@ -52,7 +52,7 @@ def test_the_kinds_are_chosen_by_name_in_their_own_order() -> None:
 
 @pytest.mark.parametrize("text", ["kill-two", "kill-one,slow", ","])
 def test_an_unknown_kind_is_refused_with_the_known_ones(text: str) -> None:
-    with pytest.raises(UnknownFault, match="known: kill-one, kill-majority"):
+    with pytest.raises(UnknownFault, match="known: kill-one, kill-long"):
         chosen_kinds(text)
 
 
