@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
@@ -64,3 +65,22 @@ def test_files_that_differ_from_what_the_table_returned_are_no_backup(
     with pytest.raises(StorageError, match=f"the backup is not complete: its files have {fact}"):
         backup_table(spark, masters, f"half {read.rows}", str(tmp_path))
     assert not [entry for entry in list_backups(spark, str(tmp_path)) if entry.backup]
+
+
+def test_a_chain_without_a_change_of_the_table_is_not_restored(
+    spark: SparkSession, client: Client, masters: str, tmp_path: Path
+) -> None:
+    """The incremental backup has lost its files, and its manifest says so: as if the diff had left out the change."""
+    table = client.create_table("tampered", {"id": "int64", "note": "string"}, "id", replicas=1)
+    table.insert([{"id": n, "note": "old"} for n in range(10)])
+    backup_table(spark, masters, "tampered", str(tmp_path))
+    table.upsert({"id": 3, "note": "new"})
+    made = backup_table(spark, masters, "tampered", str(tmp_path))
+    counted = made.manifest.total
+    assert made.manifest.rows == 1 and counted is not None and counted.rows == 10
+    manifest = Path(made.folder.removeprefix("file:")) / "manifest.json"
+    manifest.write_bytes(msgspec.structs.replace(made.manifest, files=(), rows=0).to_bytes())
+    manifest.with_name(".manifest.json.crc").unlink(missing_ok=True)
+    with pytest.raises(StorageError, match="the restored table has other values than the table had"):
+        restore_table(spark, masters, "tampered", str(tmp_path), name="again")
+    assert "again" not in client.tables()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql.types import StructType
 
@@ -25,12 +26,13 @@ from stelae_spark_sink.backup.manifest import (
     Manifest,
     StoredColumn,
     StoredFile,
+    TableTotal,
     deleted_name,
     partition_to_json,
     stored_columns,
     time_text,
 )
-from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_by_file, counts_of, total
+from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_by_file, counts_of, counts_of_table, total
 from stelae_spark_sink.backup.table_parts import stored_schema, table_frame
 from stelae_spark_sink.options import TARGET_PARTITION_BYTES, TIMEOUT_S, SourceOptions
 from stelae_spark_sink.table_access import opened
@@ -123,9 +125,17 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
 
 
 def run_backup(
-    spark: SparkSession, root: BackupRoot, options: SourceOptions, wanted: Kind | None, *, progress: bool | None
+    spark: SparkSession,
+    root: BackupRoot,
+    options: SourceOptions,
+    wanted: Kind | None,
+    *,
+    counts_table: bool,
+    progress: bool | None,
 ) -> Backup:
     """Back up a table, and return the backup once it is complete and verified.
+
+    With ``counts_table``, an incremental backup also reads all rows of the table, for ``Manifest.total``.
 
     Raises:
         StorageError: the files do not have the rows that were read. There is no manifest, so there is no backup.
@@ -148,7 +158,21 @@ def run_backup(
         StoredFile(name=name, size_bytes=sizes[name], rows=counts.rows, checksum=counts.checksum)
         for name, counts in sorted(found.items())
     )
-    return root.finish(folder, manifest_of(plan, files, read))
+    manifest = manifest_of(plan, files, read)
+    whole: RowCounts | None = read
+    if plan.parent is not None and counts_table:
+        with JobProgress(spark, f"counting the rows of {table.name}", progress):
+            whole = _table_counts(spark, options, plan, manifest)
+    elif plan.parent is not None:
+        whole = None
+    counted = None if whole is None else TableTotal(rows=whole.rows, checksum=whole.checksum)
+    return root.finish(folder, msgspec.structs.replace(manifest, total=counted))
+
+
+def _table_counts(spark: SparkSession, options: SourceOptions, plan: BackupPlan, manifest: Manifest) -> RowCounts:
+    """Return the counts of all rows of the table, at the time of a backup."""
+    scan = plan.table.scan([column.name for column in plan.columns], at=plan.at, timeout_s=options[TIMEOUT_S])
+    return counts_of_table(spark, options, scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES]), manifest)
 
 
 def _write_rows(spark: SparkSession, options: SourceOptions, plan: BackupPlan, folder: str) -> RowCounts:

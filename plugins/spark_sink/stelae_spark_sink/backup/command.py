@@ -50,6 +50,10 @@ def backup(
     connect: ConnectOption = "",
     full: Annotated[bool, typer.Option("--full", help="Read all rows, even if there is a backup.")] = False,
     incremental: Annotated[bool, typer.Option("--incremental", help="Fail if there is no backup to continue.")] = False,
+    count_table: Annotated[
+        bool,
+        typer.Option("--count-table/--no-count-table", help="Count all rows of the table for an incremental backup."),
+    ] = True,
     target_partition_bytes: Annotated[
         int | None, typer.Option("--target-partition-bytes", min=1 << 20, help="Bytes that one task reads.")
     ] = None,
@@ -61,6 +65,9 @@ def backup(
     The backup is incremental if FOLDER has a backup of the table, and full otherwise. The files are read again and
     compared with the table by counts and checksums. Only then does the backup exist: one that was stopped is not used,
     and its folder can be removed. Run the command again.
+
+    An incremental backup writes the rows that changed since the last one. It also counts all rows of the table, with
+    which a restore is compared, unless --no-count-table is given.
 
     An incremental backup needs the history of the table since the last one. Nodes keep it for a week
     (maintenance.history_retention_s). If it has expired, or a range of keys was dropped, take a backup with --full.
@@ -75,6 +82,7 @@ def backup(
             masters_of(directory, connect),
             full=full,
             incremental=incremental,
+            count_table=count_table,
             target_partition_bytes=target_partition_bytes,
             progress=progress,
             as_json=as_json,

@@ -40,6 +40,7 @@ def backup_table(
     folder: str,
     *,
     kind: str = "auto",
+    count_table: bool = True,
     target_partition_bytes: int | None = None,
     progress: bool | None = None,
 ) -> Backup:
@@ -56,6 +57,9 @@ def backup_table(
         folder: folder of all backups, on any file system that Spark reaches, such as ``"s3a://bucket/backups"``.
         kind: ``"full"`` reads all rows, ``"incremental"`` those that changed since the last backup. ``"auto"`` is
             incremental if the folder has a backup of the table.
+        count_table: an incremental backup also reads all rows of the table, and stores their number and checksum.
+            A restore compares the restored table with them. ``False``: it reads only what has changed, and a restore
+            reports the number of rows.
         target_partition_bytes: about how many bytes one task reads; ``None``: 128 MiB.
         progress: whether to show progress on standard error; ``None``: on a terminal.
 
@@ -72,7 +76,8 @@ def backup_table(
     given = {MASTERS.name: text_of(masters), TABLE.name: table}
     if target_partition_bytes is not None:
         given[TARGET_PARTITION_BYTES.name] = str(target_partition_bytes)
-    return run_backup(spark, BackupRoot(spark, folder), SourceOptions(given, Use.READ), kinds[kind], progress=progress)
+    root, options = BackupRoot(spark, folder), SourceOptions(given, Use.READ)
+    return run_backup(spark, root, options, kinds[kind], counts_table=count_table, progress=progress)
 
 
 def restore_table(

@@ -65,6 +65,13 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checksum: int  #: Exclusive or of the 64-bit hashes of its rows, as in ``row_checks``.
 
 
+class TableTotal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was counted of all rows of a table at the time of a backup. A restored table is compared with it."""
+
+    rows: int
+    checksum: int  #: As in ``row_checks``, over the columns of the manifest.
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The manifest of one backup. :meth:`from_bytes` checks it."""
 
@@ -87,6 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     files: tuple[StoredFile, ...]
     rows: int  #: All rows of the files, with deleted ones.
     deleted: int = 0  #: Rows of the files that were deleted.
+    total: TableTotal | None = None  #: ``None``: the table was not counted.
     made_by: str  #: The release that made the backup.
     checksum: str = ""  #: Only in the file: SHA-256 of the manifest without it.
 

@@ -24,8 +24,8 @@ from stelae_spark_sink.backup.job_progress import JobProgress
 from stelae_spark_sink.backup.json_values import from_json
 from stelae_spark_sink.backup.manifest import Manifest
 from stelae_spark_sink.backup.restore_plan import ColumnSource, column_sources, epoch_of, interim_name, source_name
-from stelae_spark_sink.backup.row_checks import RowCounts, counting, counts_of, problems_of, read_files, total
-from stelae_spark_sink.backup.table_parts import stored_schema, stored_type, table_frame
+from stelae_spark_sink.backup.row_checks import counts_of_table, problems_of, read_files
+from stelae_spark_sink.backup.table_parts import stored_schema, stored_type
 from stelae_spark_sink.functions import write_table
 from stelae_spark_sink.job_sources import source_of
 from stelae_spark_sink.options import MASTERS, TABLE, TARGET_PARTITION_BYTES, SourceOptions, Use
@@ -78,7 +78,7 @@ def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: 
         NoBackup, BrokenChain, BadManifest: there is no such backup, or it cannot be read.
         RestoreRefused: there is a table of the name.
         DamagedBackup: the files differ from the manifests. Nothing was written.
-        StorageError: the restored table differs from the backup. It keeps its interim name.
+        StorageError: the restored table differs from the one that was backed up. It keeps its interim name.
         AnalysisException: rows were not written. The same call continues the restore.
     """
     known = root.backups_or_others(options.table)
@@ -94,7 +94,7 @@ def run_restore(spark: SparkSession, root: BackupRoot, client: Client, options: 
     table = _interim_table(client, last, options)
     for number in range(len(backups)):
         _write_backup(spark, table, backups, number, options)
-    rows = _check_rows(spark, table, backups, options)
+    rows = _check_rows(spark, table, last, options)
     return Restored(options.name, backups, rows, _give_name(client, table, options))
 
 
@@ -214,26 +214,22 @@ def _column(source: ColumnSource) -> Column:
     return found.cast(kind).alias(source.name)
 
 
-def _check_rows(spark: SparkSession, table: Table, backups: Sequence[Backup], options: RestoreOptions) -> int:
-    """Return the number of rows of the restored table. If it comes from a full backup alone, its values are compared.
+def _check_rows(spark: SparkSession, table: Table, manifest: Manifest, options: RestoreOptions) -> int:
+    """Compare the restored table with the table that was backed up, and return the number of its rows.
 
     Raises:
-        StorageError: they differ from those of the backup.
+        StorageError: they differ.
     """
-    manifest, is_full = backups[-1].manifest, len(backups) == 1
-    columns = manifest.columns if is_full else manifest.key_columns
     at = table.latest(timeout_s=options.timeout_s)
-    scan = table.scan([column.name for column in columns], at=at, timeout_s=options.timeout_s)
+    scan = table.scan([column.name for column in manifest.columns], at=at, timeout_s=options.timeout_s)
     tokens = scan.tokens(target_bytes=TARGET_PARTITION_BYTES.default)
     source = SourceOptions({MASTERS.name: options.masters, TABLE.name: table.name}, Use.READ)
-    schema = stored_schema(columns, "")
-    key = [column.stored_as for column in manifest.key_columns]
-    with JobProgress(spark, f"counting {options.name}", options.progress):
-        counted = table_frame(spark, source, tokens, schema).agg(*counting(schema.names, key, "")).collect()
-    found = counts_of(counted[0].asDict())
-    expected = total({file.name: RowCounts(file.rows, 0, file.checksum) for file in manifest.files})
-    if is_full and found != expected:
-        fact = f"the restored table has {found.rows} rows, and the backup {expected.rows}"
-        fact = fact if found.rows != expected.rows else "the restored table has other values than the backup"
-        raise StorageError(f"{fact}; it keeps the name {table.name!r}: drop it, and restore again")
+    with JobProgress(spark, f"verifying {options.name}", options.progress):
+        found = counts_of_table(spark, source, tokens, manifest)
+    expected = manifest.total
+    if expected is not None and (found.rows, found.checksum) != (expected.rows, expected.checksum):
+        fact = f"the restored table has {found.rows} rows, and the table had {expected.rows}"
+        fact = fact if found.rows != expected.rows else "the restored table has other values than the table had"
+        step = "drop it, and restore again, or as of an earlier backup"
+        raise StorageError(f"{fact} at {manifest.time}; it keeps the name {table.name!r}: {step}")
     return found.rows

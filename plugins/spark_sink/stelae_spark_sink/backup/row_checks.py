@@ -15,12 +15,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from stelae.client import ScanToken
 from stelae_spark_sink.backup.backup_root import rows_folder
 from stelae_spark_sink.backup.chains import Backup
 from stelae_spark_sink.backup.hadoop_files import HadoopFiles
 from stelae_spark_sink.backup.manifest import Manifest, StoredFile
-from stelae_spark_sink.backup.table_parts import stored_schema
+from stelae_spark_sink.backup.table_parts import stored_schema, table_frame
 from stelae_spark_sink.job_errors import SPARK_ERRORS, first_fact
+from stelae_spark_sink.options import SourceOptions
 from stelae_spark_sink.spark_types import quoted
 
 _ROWS, _DELETED, _CHECKSUM, _FILE = "rows", "deleted", "checksum", "file"
@@ -68,6 +70,16 @@ def counts_of(row: Mapping[str, int]) -> RowCounts:
 def total(counts: Mapping[str, RowCounts]) -> RowCounts:
     """Return the counts of several files as one."""
     return reduce(RowCounts.__add__, counts.values(), RowCounts())
+
+
+def counts_of_table(
+    spark: SparkSession, options: SourceOptions, tokens: Sequence[ScanToken], manifest: Manifest
+) -> RowCounts:
+    """Read the tokens of a scan of a whole table, with the columns of a manifest in their order, and count them."""
+    schema = stored_schema(manifest.columns, "")
+    key = [column.stored_as for column in manifest.key_columns]
+    counted = table_frame(spark, options, tokens, schema).agg(*counting(schema.names, key, "")).collect()
+    return counts_of(counted[0].asDict())
 
 
 def read_files(spark: SparkSession, folder: str, names: Sequence[str], schema: t.StructType) -> DataFrame:

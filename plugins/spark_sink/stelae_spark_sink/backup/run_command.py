@@ -33,6 +33,7 @@ def run_backup_command(
     *,
     full: bool,
     incremental: bool,
+    count_table: bool,
     target_partition_bytes: int | None,
     progress: bool | None,
     as_json: bool,
@@ -47,6 +48,7 @@ def run_backup_command(
         table,
         folder,
         kind=kind,
+        count_table=count_table,
         target_partition_bytes=target_partition_bytes,
         progress=progress,
     )
