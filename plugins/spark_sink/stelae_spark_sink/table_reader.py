@@ -5,6 +5,7 @@ reader therefore does not override ``pushFilters``: the filters of one query wou
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from stelae.client import Contacts, ScanToken, Table, to_datetime
+from stelae.client.counted import counted
 from stelae.client.filters import predicates
 from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
 from stelae_spark_sink.history_check import check_history
-from stelae_spark_sink.json_filters import with_values
+from stelae_spark_sink.json_filters import to_json, with_values
 from stelae_spark_sink.options import (
     TARGET_PARTITION_BYTES,
     TIMEOUT_S,
@@ -27,6 +29,12 @@ from stelae_spark_sink.options import (
 )
 from stelae_spark_sink.spark_types import checked_fields
 from stelae_spark_sink.table_access import contacts_of, scan_of, table_of
+
+SHOWN_COLUMNS_MAX = 20
+"""The most columns that the log of the driver names for one read."""
+
+SHOWN_WHERE_LENGTH_MAX = 400
+"""The most characters of the filters that the log of the driver shows for one read."""
 
 
 class TokenPartition(InputPartition):
@@ -89,7 +97,17 @@ class TableReader(DataSourceReader):
         scan = table.scan(self._columns, self._where, at=at, timeout_s=timeout_s)
         tokens = scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
         contacts = contacts_of(options)
+        self._report(table.name, at, len(tokens))
         return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
+
+    def _report(self, table: str, at: int, count: int) -> None:
+        """Tell the log of the driver what is read. PySpark gives a source no way to show it in ``explain()``."""
+        shown = [*self._columns[:SHOWN_COLUMNS_MAX]]
+        more = len(self._columns) - len(shown)
+        columns = ", ".join([*shown, *([f"and {more} more"] if more else [])])
+        where = f", where {to_json(self._where)[:SHOWN_WHERE_LENGTH_MAX]}" if self._where else ""
+        plan = f"{counted(count, 'partition')}, columns {columns}{where}"
+        print(f"stelae: table {table!r} is read as of {to_datetime(at).isoformat()}: {plan}", file=sys.stderr)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a part as ``pyarrow.RecordBatch`` objects.

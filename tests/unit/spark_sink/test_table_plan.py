@@ -1,0 +1,48 @@
+"""What the driver plans and says when a table is read, over tablets in memory."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from stelae.client import Table, to_datetime
+from stelae_spark_sink import data_source
+from stelae_spark_sink.table_reader import SHOWN_COLUMNS_MAX, TableReader
+from tests.unit.spark_sink.conftest import MASTERS, MadeTable
+
+COLUMNS = [{"name": "id", "type": "int64"}, {"name": "day", "type": "date"}]
+
+
+@pytest.fixture
+def table(make_table: MadeTable) -> Table:
+    """A table of three tablets."""
+    return make_table("readings", COLUMNS, ["id"])
+
+
+def planned(**options: str) -> TableReader:
+    given = {"masters": MASTERS, "table": "readings", **options}
+    reader = data_source.reader(given, data_source.schema(given))
+    assert isinstance(reader, TableReader)
+    return reader
+
+
+def test_the_log_of_the_driver_has_what_is_read(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """No plan of Spark shows the option ``where``, so that a user could not see whether it took effect."""
+    table.insert([(1, date(2026, 6, 1))])
+    at = table.latest()
+    planned(where='[["day", ">=", "2026-06-01"]]', columns="day", timestampAsOf=f"{at:09}").partitions()
+    planned(timestampAsOf=f"{at:09}").partitions()
+    read = f"stelae: table 'readings' is read as of {to_datetime(at).isoformat()}: 3 partitions, columns"
+    assert capsys.readouterr().err.splitlines() == [
+        f"""{read} day, where [["day", ">=", {{"date": "2026-06-01"}}]]""",
+        f"{read} id, day",
+    ]
+
+
+def test_a_wide_table_has_a_short_line(make_table: MadeTable, capsys: pytest.CaptureFixture[str]) -> None:
+    make_table("readings", [{"name": f"c{n}", "type": "int64"} for n in range(300)], ["c0"])
+    values = ", ".join(map(str, range(1000)))
+    planned(where=f'[["c1", "in", [{values}]]]').partitions()
+    line = capsys.readouterr().err
+    assert f", and {300 - SHOWN_COLUMNS_MAX} more, where" in line and len(line) < 800
