@@ -368,7 +368,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         A row that was written after ``since`` and exists at ``until`` appears with its values at ``until``. A row that
         existed at ``since`` and was deleted appears with its key: the column ``is_deleted`` (with ``_`` appended if the
         table has a column of that name) is true, and all other columns are null. Rows inserted and deleted between the
-        two times do not appear. A row that was written with the values that it already had may appear. The diff,
+        two times do not appear. A row that was written with the values that it already had appears. The diff,
         applied row by row to the table at ``since``, gives the table at ``until``.
 
         Args:

@@ -269,8 +269,9 @@ class TabletStore(Engine):
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
         """Return the net changes by entries with ``after < timestamp <= until``, in batches. May block.
 
-        ``spec`` gives the columns, the key range and the resume token. Rows that are equal at both times may be among
-        the changes. For one batch about ``BATCH_ROWS_MAX`` keys are looked at, even if it is empty.
+        ``spec`` gives the columns, the key range and the resume token. A row that was written in between and exists at
+        ``until`` is among the changes, even if it was written with the values that it had before: an overwrite deletes
+        the other rows. For one batch about ``BATCH_ROWS_MAX`` keys are looked at, even if it is empty.
 
         Raises ``TooOld`` if ``after`` is below the history floor, and ``Unsupported`` without ``history``."""
 

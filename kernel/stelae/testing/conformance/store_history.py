@@ -12,9 +12,10 @@ from stelae.spi.errors import CallerError, Corrupt, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.store import VersionedRows
+from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_apply import random_ops
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, insert, upsert
-from stelae.testing.conformance.store_model import Row, StoreModel
+from stelae.testing.conformance.store_model import Op, Row, StoreModel
 
 ALL = ScanSpec()
 
@@ -136,6 +137,23 @@ class StoreHistoryChecks:
                 if encode(key) in keys:
                     del state[key]
             assert sorted(state.values()) == model.rows(until), (after, until)
+
+    def test_a_row_that_is_written_with_its_own_values_is_in_a_diff(self, harness: StoreHarness) -> None:
+        """A job that overwrites a table deletes the rows that a diff since its start does not have."""
+        harness.needs("history")
+        rows = [(n, "a", n) for n in range(1, 5)]
+        for is_flushed in (False, True):
+            replica = harness.replica()
+            replica.insert(*rows)
+            if is_flushed:
+                replica.flush()
+            replica.write(upsert(rows[0]), Op(OpKind.UPDATE, (rows[1],)), delete((3,)), timestamp=20)
+            replica.write(insert(rows[2]), timestamp=30)
+            if is_flushed:
+                replica.flush()
+                replica.compact()
+            assert diffed(replica, 10, 30) == (rows[:3], set()), is_flushed
+            assert diffed(replica, 20, 30) == (rows[2:3], set()), is_flushed
 
     def test_a_diff_returns_the_requested_columns_and_is_refused_below_the_floor(self, harness: StoreHarness) -> None:
         harness.needs("history")
