@@ -14,6 +14,8 @@ _RETRIED = "scans continue at another replica by themselves; leave it out"
 _NO_VERSIONS = "a table has times, not version numbers; use 'timestampAsOf'"
 _ROWS = "use 'maxRowsPerTrigger'"
 _ALTER = "add and drop columns with alter_table of the Python client; leave it out"
+_DIVIDED = "the client divides rows by tablet; leave it out"
+_OPEN = "connections have no authentication and no encryption; leave it out, and use a network of your own"
 _COST = "use 'targetPartitionBytes'"
 
 FOREIGN: Mapping[str, str] = {
@@ -31,7 +33,13 @@ FOREIGN: Mapping[str, str] = {
     "kudu.operation": _use("operation"),
     "kudu.ignorenull": _use("ignoreNull"),
     "kudu.ignoreduplicaterowerrors": "use 'operation' with insert_ignore",
-    "kudu.repartition": "the client divides rows by tablet; leave it out",
+    "kudu.repartition": _DIVIDED,
+    "kudu.repartition.sort": _DIVIDED,
+    "kudu.handleschemadrift": _ALTER,
+    "kudu.usedrivermetadata": "the driver sends each task what it needs; leave it out",
+    "kudu.requireauthentication": _OPEN,
+    "kudu.encryptionpolicy": _OPEN,
+    "kudu.saslprotocolname": _OPEN,
     # Delta
     "versionasof": _NO_VERSIONS,
     "readchangedata": _use("readChangeFeed"),

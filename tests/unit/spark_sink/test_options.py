@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from stelae.client import to_datetime
@@ -238,3 +241,10 @@ def test_options_of_change_feeds_have_the_names_of_other_feeds(name: str, text: 
 def test_options_of_change_feeds_are_checked(name: str, text: str, words: str) -> None:
     with pytest.raises(BadOption, match=words):
         SourceOptions({**GIVEN, name: text}, Use.STREAM_READ)
+
+
+def test_the_options_of_kudu_spark_on_its_page_are_those_that_are_refused_with_advice() -> None:
+    """Of ``kudu.repartition.sort``, which is on the page, the error named no option of ours."""
+    page = Path(__file__).parents[3] / "docs/reference/coming-from-kudu-spark.md"
+    listed = {name.lower() for name in re.findall(r"`(kudu\.[\w.]+)`", page.read_text())}
+    assert listed == {name for name in FOREIGN if name.startswith("kudu.")}
