@@ -15,7 +15,8 @@ from stelae.check.health import Members, NodeFacts, TableHealth, TabletHealth, T
 from stelae.check.setting_differences import Severity, differences, versions
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState
 from stelae.protocol.members_text import members_text
-from stelae.protocol.node_messages import NodeInfo, QuarantineInfo
+from stelae.protocol.node_messages import NodeInfo, QuarantineInfo, ReplicaFacts
+from stelae.spi.ids import TabletId
 from stelae.spi.members import VOTING, TabletConfig
 
 SILENT_MS = 5_000
@@ -47,6 +48,7 @@ def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableH
         *_of_versions(state, infos),
         *(finding for facts in state.nodes.values() for finding in _of_disk(facts)),
         *_of_tables(tables),
+        *(_warning(text) for text in marked_members(state)),
         *(_warning(text) for text in stray_replicas(state)),
     ]
     return sorted(found, key=lambda finding: finding.severity is not Severity.ERROR)
@@ -236,3 +238,36 @@ def stray_replicas(state: ClusterState) -> Iterator[str]:
                 yield f"{line.address} has a replica of tablet {facts.tablet_id}, which no table has"
             elif members and line.node_id not in members:
                 yield f"{line.address} has a replica of tablet {facts.tablet_id} and is no member of it"
+
+
+def marked_members(state: ClusterState) -> Iterator[str]:
+    """Return a sentence for each move that is not complete, and for the tablets with replicas that operators added.
+
+    Both are meant to last for a while only."""
+    known: dict[TabletId, ReplicaFacts] = {}
+    for info in (facts.info for facts in state.nodes.values() if facts.info is not None):
+        for facts in info.replicas:
+            if facts.tablet_id not in known or facts.config > known[facts.tablet_id].config:
+                known[facts.tablet_id] = facts
+    for table in state.tables:
+        added = []
+        for facts in (known[tablet.tablet_id] for tablet in table.tablets if tablet.tablet_id in known):
+            yield from (f"tablet {facts.tablet_id} of {table.name}: {text}" for text in _moves(state, facts))
+            replacing = {new for new, _ in facts.moves}
+            surplus = len(facts.members) - len(facts.moves) > table.replication_factor
+            added += [facts.tablet_id] if surplus and set(facts.pinned) - replacing else []
+        if added:
+            which = f"tablet {added[0]}" if len(added) == 1 else f"{len(added)} tablets, such as {added[0]},"
+            fact = f"{which} of {table.name} has a replica besides the {table.replication_factor} wanted ones"
+            ways = "remove one, or raise the number: stelae table alter TABLE --replicas N"
+            yield f"{fact}, because an operator added it; {ways}"
+
+
+def _moves(state: ClusterState, facts: ReplicaFacts) -> Iterator[str]:
+    for new, old in facts.moves:
+        ends = f"the replica on {state.address_of(old)} is being moved to {state.address_of(new)}"
+        if new in facts.learners:
+            step = "the new one has no vote yet; see: stelae copy list"
+        else:
+            step = "the masters remove the old one once a majority of the others is healthy; see: stelae policy explain"
+        yield f"{ends}; {step}"

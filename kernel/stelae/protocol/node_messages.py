@@ -43,6 +43,8 @@ class ReplicaFacts(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[NodeId, ...]  #: The members of that config.
     learners: tuple[NodeId, ...] = ()  #: Those of the members that have no vote.
     witnesses: tuple[NodeId, ...] = ()  #: Those that have a vote, and no rows yet.
+    pinned: tuple[NodeId, ...] = ()  #: Those that an operator has added.
+    moves: tuple[tuple[NodeId, NodeId], ...] = ()  #: Members that replace others, each with the other one.
     change_pending: bool = False  #: That config is not known to be committed.
     unhealthy: tuple[NodeId, ...] = ()  #: Leaders only: the members that have not answered for too long.
     #: Leaders only: the members that lack entries which were collected from the log.

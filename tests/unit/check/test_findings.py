@@ -347,6 +347,25 @@ def test_a_replica_of_a_server_that_is_no_member_is_named() -> None:
     assert [*stray_replicas(state)] == []
 
 
+def test_a_move_that_is_not_complete_is_told_with_what_it_waits_for() -> None:
+    """After a move whose client had died, the check said only: healthy."""
+    for learners, words in (((C,), "has no vote yet; see: stelae copy list"), ((), "the masters remove the old one")):
+        late = said(A, replicas=(replica(A),))
+        told = said(B, replicas=(replica(B, moves=((C, A),), learners=learners, config=OpId(1, 2)),))
+        _, (text,) = judged(cluster(late, told))
+        assert text.startswith("tablet t of people: the replica on a:1 is being moved to c:1; ") and words in text
+
+
+def test_a_replica_that_an_operator_added_is_told_if_it_is_one_more_than_wanted() -> None:
+    table = cluster().tables[0]
+    one = (msgspec.structs.replace(table, replication_factor=1),)
+    pinned = said(A, replicas=(replica(A, pinned=(C,), config=OpId(1, 2)),))
+    assert "tablet t of people has a replica besides the 1 wanted ones" in the_warning(cluster(pinned, tables=one))
+    assert judged(cluster(pinned)) == ([], [])
+    replacing = said(A, replicas=(replica(A, pinned=(C,), moves=((C, B),), config=OpId(1, 2)),))
+    assert "being moved" in the_warning(cluster(replacing, tables=one))
+
+
 def masters_config(*types: MemberType) -> TabletConfig:
     members = tuple(
         Member(node_id=NodeId(f"{n:032x}"), address=f"m{n}:1", member_type=one) for n, one in enumerate(types)

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from stelae import __version__
 from stelae.host.node import Node
 from stelae.host.replica import Replica
@@ -110,15 +112,18 @@ class NodeInfoService:
 
     def _facts(self, replica: Replica) -> ReplicaFacts:
         status, tablet_id = replica.status, replica.tablet_id
+        members = status.config.members
         return ReplicaFacts(
             tablet_id=tablet_id,
             table_id=replica.flusher.superblock.table_name,
             size_bytes=self._stats.size_bytes.get(tablet_id, 0),
             schema_version=replica.applier.store.schema.version,
             config=status.config.op_id,
-            members=tuple(member.node_id for member in status.config.members),
+            members=tuple(member.node_id for member in members),
             learners=status.config.learners(),
-            witnesses=tuple(m.node_id for m in status.config.members if m.member_type is MemberType.WITNESS),
+            witnesses=tuple(m.node_id for m in members if m.member_type is MemberType.WITNESS),
+            pinned=tuple(m.node_id for m in members if m.pinned is True),
+            moves=tuple((m.node_id, m.replaces) for m in members if m.replaces is not msgspec.UNSET),
             change_pending=status.config.op_id != status.committed_config.op_id,
             unhealthy=self._stats.unhealthy.get(tablet_id, ()),
             copies_needed=tuple(peer.node_id for peer in status.peers if peer.state == "COPY"),
