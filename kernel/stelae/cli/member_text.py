@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from stelae.check.fault_tolerance import tolerance_text
 from stelae.cli.kit.terminal_layout import print_facts, print_fitted
 from stelae.client import ChangeResult
@@ -43,14 +45,22 @@ def print_view(view: ConfigView) -> None:
     )
     print()
     rows = [
-        (member.address, _type(member), _role(member, view), _log(member, view), member.node_id)
+        (member.address, _type(member, view.config), _role(member, view), _log(member, view), member.node_id)
         for member in view.config.members
     ]
     print_fitted(("MEMBER", "TYPE", "ROLE", "LOG", "NODE"), rows)
 
 
-def _type(member: Member) -> str:
-    return f"{member.member_type}, pinned" if member.pinned is True else member.member_type
+def _type(member: Member, config: TabletConfig) -> str:
+    """Return the type of a member, and its marks."""
+    pinned = ", pinned" if member.pinned is True else ""
+    place = "" if member.replaces is msgspec.UNSET else f", replaces {_address(member.replaces, config)}"
+    return f"{member.member_type}{pinned}{place}"
+
+
+def _address(node_id: NodeId, config: TabletConfig) -> str:
+    member = config.member(node_id)
+    return node_id if member is None else member.address
 
 
 def _role(member: Member, view: ConfigView) -> str:
@@ -86,7 +96,7 @@ def _difference(view: ConfigView) -> str:
     """Return in words how the pending config differs from the committed one."""
     before = {member.node_id: member for member in view.committed.members}
     after = {member.node_id: member for member in view.config.members}
-    parts = [f"adds {m.address} as {m.member_type}" for node, m in after.items() if node not in before]
+    parts = [f"adds {m.address} as {_type(m, view.config)}" for node, m in after.items() if node not in before]
     parts += [f"removes {m.address}" for node, m in before.items() if node not in after]
     for node, member in after.items():
         old = before.get(node, member)
@@ -94,6 +104,8 @@ def _difference(view: ConfigView) -> str:
             parts.append(f"makes {member.address} {member.member_type}")
         if old.address != member.address:
             parts.append(f"moves {old.address} to {member.address}")
+        if node in before and old.replaces != member.replaces is not msgspec.UNSET:
+            parts.append(f"replaces {_address(member.replaces, view.config)} by {member.address}")
     return ", ".join(parts)
 
 
@@ -132,6 +144,8 @@ def _plain_members(config: TabletConfig, view: ConfigView) -> list[dict[str, Any
             "type": member.member_type.value,
             "match_index": progress[member.node_id].match_index if member.node_id in progress else None,
             "progress": progress[member.node_id].state if member.node_id in progress else None,
+            "pinned": member.pinned is True,
+            "replaces": None if member.replaces is msgspec.UNSET else member.replaces,
             "log_only": progress[member.node_id].log_only if member.node_id in progress else None,
         }
         for member in config.members

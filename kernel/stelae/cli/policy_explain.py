@@ -112,10 +112,17 @@ def _waits_for(snapshot: PolicySnapshot, tablet: TabletView) -> str:
         return f"{counted(arriving, 'replica')} being copied"
     away = {node_id for node_id, node in snapshot.nodes.items() if node.health is NodeHealth.MAINTENANCE}
     absent = sum(replica.node_id in away for replica in voters)
-    staying = len([replica for replica in healthy if replica.node_id not in away]) + absent
+    staying = len([replica for replica in healthy if replica.node_id not in away]) + absent - _replaced(tablet)
     if staying < wanted:
         return f"a server {NO_PLACE} a replica: it has {staying} of {wanted} voters"
     return f"{counted(absent, 'server')} in maintenance or briefly silent" if absent else _retires(snapshot, tablet)
+
+
+def _replaced(tablet: TabletView) -> int:
+    """Return the number of voters that are to go because another voter takes their place."""
+    voters = {replica.node_id for replica in tablet.replicas if replica.member_type in VOTING}
+    taken = (r.replaces for r in tablet.replicas if r.healthy and r.member_type is MemberType.VOTER)
+    return len(voters.intersection(taken))
 
 
 def _retires(snapshot: PolicySnapshot, tablet: TabletView) -> str:

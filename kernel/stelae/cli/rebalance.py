@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, TimeoutOption
+from stelae.cli.kit.longest_wait import LongestWaitOption, longest_wait_s
 from stelae.cli.kit.output import JsonOption
 from stelae.cli.kit.progress import ProgressOption
 from stelae.cli.table import MasterDirOption
@@ -16,9 +16,6 @@ PlanOption = Annotated[
     bool, typer.Option("--plan", help="List the changes that the policy would make now, with their reasons.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until nothing is left to do.")]
-LongestWaitOption = Annotated[
-    float, typer.Option("--wait-s", min=0.0, max=1e7, help="Longest wait in seconds. 0: as long as it takes.")
-]
 RateOption = Annotated[
     str, typer.Option("--rate", metavar="BYTES", help="For the estimate: bytes per second to a server without a limit.")
 ]
@@ -54,9 +51,6 @@ def rebalance(
     Example: stelae cluster rebalance --connect 127.0.0.1:7051 --plan"""
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_rebalance import run_rebalance
-    from stelae.spi.errors import CallerError
 
-    if wait_s and not wait:
-        raise CallerError("--wait-s needs --wait")
-    target, longest_s = MastersTarget(directory, connect, timeout_s), (wait_s or math.inf) if wait else None
+    target, longest_s = MastersTarget(directory, connect, timeout_s), longest_wait_s(wait, wait_s)
     raise typer.Exit(run_rebalance(target, plan=plan, wait_s=longest_s, rate=rate, progress=progress, as_json=as_json))

@@ -175,8 +175,8 @@ def run_config(target: TabletTarget, *, as_json: bool) -> int:
     return EXIT_OK
 
 
-def run_add(target: TabletTarget, node: str, type_name: str | None, *, wait: bool, as_json: bool) -> int:
-    """Add a replica and return the exit code."""
+def run_add(target: TabletTarget, node: str, type_name: str | None, *, wait_s: float | None, as_json: bool) -> int:
+    """Add a replica and return the exit code. ``wait_s``: longest wait for its vote; ``None``: none."""
     wanted = None if type_name is None else member_type("--type", type_name, OF_NEW_MEMBERS)
 
     async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
@@ -186,10 +186,11 @@ def run_add(target: TabletTarget, node: str, type_name: str | None, *, wait: boo
                 name.name,
                 node=name.node_id,
                 member_type=wanted or await tablet.type_of(name),
-                wait=wait,
+                wait=wait_s is not None,
                 config_id=tablet.config_id,
                 on_progress=progress.see,
                 timeout_s=target.timeout_s,
+                wait_s=wait_s,
             )
             return name, result, await progress.document(result.view)
 
@@ -209,8 +210,8 @@ def run_remove(target: TabletTarget, member: str, *, as_json: bool) -> int:
     return _changed(target, run, as_json=as_json)
 
 
-def run_move(target: TabletTarget, member: str, node: str, *, as_json: bool) -> int:
-    """Move a replica and return the exit code."""
+def run_move(target: TabletTarget, member: str, node: str, *, wait_s: float, as_json: bool) -> int:
+    """Move a replica and return the exit code. ``wait_s`` is the longest wait for its end."""
 
     async def run(tablet: _OpenTablet, line: StatusLine) -> _Done:
         source, name = await tablet.member(member), await tablet.target(node)
@@ -222,13 +223,14 @@ def run_move(target: TabletTarget, member: str, node: str, *, as_json: bool) -> 
                 config_id=tablet.config_id,
                 on_progress=progress.see,
                 timeout_s=target.timeout_s,
+                wait_s=wait_s,
             )
             return name, result, await progress.document(result.view)
 
     return _changed(target, run, as_json=as_json)
 
 
-def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: bool, as_json: bool) -> int:
+def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait_s: float | None, as_json: bool) -> int:
     """Change the type of a member and return the exit code."""
     wanted = member_type("TYPE", type_name, OF_MEMBERS)
 
@@ -237,10 +239,11 @@ def run_change_role(target: TabletTarget, member: str, type_name: str, *, wait: 
         result = await tablet.replicas.change_role(
             name.node_id,
             wanted,
-            wait=wait,
+            wait=wait_s is not None,
             config_id=tablet.config_id,
             on_progress=_shown(line, name),
             timeout_s=target.timeout_s,
+            wait_s=wait_s,
         )
         return name, result, {}
 

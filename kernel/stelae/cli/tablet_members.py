@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, DirOption, TimeoutOption
+from stelae.cli.kit.longest_wait import FOREVER_S, LongestWaitOption, longest_wait_s
 from stelae.cli.kit.output import JsonOption
 from stelae.cli.kit.progress import ProgressOption
 
@@ -64,6 +65,7 @@ def add_replica(
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the replica is a voter.")] = False,
+    wait_s: LongestWaitOption = 0.0,
     config_id: ConfigIdOption = "",
     directory: DirOption = None,
     connect: ConnectOption = "",
@@ -77,8 +79,9 @@ def add_replica(
     election timeout. That goes on by itself, whether the command waits or not. A node that stops answering
     before is removed again.
 
-    The command waits until the new member is committed; with --wait, until the replica has its vote. The progress shows
-    the steps of `stelae tablet move`, and --json has the last step and the copy as it has them.
+    The command waits until the new member is committed; with --wait, until the replica has its vote, which takes as
+    long as the copy of the tablet. The progress shows the steps of `stelae tablet move`, and --json has the last step
+    and the copy as it has them.
 
     The command can be repeated: a replica that is a member already is no error.
 
@@ -86,7 +89,7 @@ def add_replica(
     from stelae.cli.run_tablet_members import TabletTarget, run_add
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
-    raise typer.Exit(run_add(target, node, member_type, wait=wait, as_json=as_json))
+    raise typer.Exit(run_add(target, node, member_type, wait_s=longest_wait_s(wait, wait_s), as_json=as_json))
 
 
 def remove_replica(
@@ -114,18 +117,23 @@ def move(
     tablet: TabletArgument,
     member: MemberArgument,
     node: Annotated[str, typer.Argument(help="Node that gets the replica: its address. With masters also its uuid.")],
+    wait_s: LongestWaitOption = 0.0,
     config_id: ConfigIdOption = "",
     directory: DirOption = None,
     connect: ConnectOption = "",
-    timeout_s: TimeoutOption = 300.0,
+    timeout_s: TimeoutOption = 30.0,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Move a replica to another node: add one there, wait until it is a voter, then remove the old one.
 
-    The tablet survives as many losses meanwhile as before. The command waits until the old replica is removed. If it is
-    stopped or times out, repeat it: it goes on where it was. With --config-id, the old replica is removed only if
-    the config is otherwise unchanged since. To move all replicas of a server, use `stelae tserver retire`.
+    The tablet survives as many losses meanwhile as before. The command adds the new replica, notes in the config of the
+    tablet which one it replaces, and waits until that is removed. The masters remove it, also if the command exits or
+    another master becomes leader. Without masters, the command removes it. If it is stopped or --wait-s is over, it can
+    be repeated, and goes on where it was. If the new replica fails before it is a voter, the old one stays.
+
+    To turn a move back, move the replica the other way, or remove the new one. To move all replicas of a server, use
+    `stelae tserver retire`.
 
     The progress shows each step: asked, added, copying with bytes, rate and remaining time, catching up, promoted, old
     replica removed. --json has the last step and the copy: bytes_done, bytes_total, bytes_per_s and eta_ms, each null
@@ -135,7 +143,7 @@ def move(
     from stelae.cli.run_tablet_members import TabletTarget, run_move
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
-    raise typer.Exit(run_move(target, member, node, as_json=as_json))
+    raise typer.Exit(run_move(target, member, node, wait_s=wait_s or FOREVER_S, as_json=as_json))
 
 
 def change_role(
@@ -143,6 +151,7 @@ def change_role(
     member: MemberArgument,
     member_type: Annotated[str, typer.Argument(metavar="TYPE", help="VOTER, NON_VOTER or PRE_VOTER.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait until a PRE_VOTER is a voter.")] = False,
+    wait_s: LongestWaitOption = 0.0,
     config_id: ConfigIdOption = "",
     directory: DirOption = None,
     connect: ConnectOption = "",
@@ -160,7 +169,8 @@ def change_role(
     from stelae.cli.run_tablet_members import TabletTarget, run_change_role
 
     target = TabletTarget(directory, connect, timeout_s, tablet, config_id, progress)
-    raise typer.Exit(run_change_role(target, member, member_type, wait=wait, as_json=as_json))
+    longest_s = longest_wait_s(wait, wait_s)
+    raise typer.Exit(run_change_role(target, member, member_type, wait_s=longest_s, as_json=as_json))
 
 
 def transfer(

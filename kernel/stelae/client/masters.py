@@ -91,7 +91,7 @@ class AsyncMasters:
         made = await self._changer.change(AddServer(node_id=name, address=address), config_id, deadline, on_progress)
         if not wait:
             return made
-        view = await self._changer.until_promoted(name, deadline, on_progress)
+        view = await self._changer.until_joined(name, deadline, on_progress)
         return ChangeResult(changed=made.changed, view=view)
 
     async def remove(

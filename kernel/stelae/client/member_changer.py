@@ -7,6 +7,7 @@ the same config."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -15,7 +16,14 @@ import msgspec
 from stelae.client.call_times import TRANSFER_MS
 from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.member_goals import config_text, is_made, is_promoted, lag_text, no_successor_text, wrong_config_text
+from stelae.client.member_goals import (
+    config_text,
+    is_made,
+    is_promoted,
+    no_successor_text,
+    unfinished_text,
+    wrong_config_text,
+)
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.member_messages import CHANGE_MEMBERS, CONFIG, ChangeMembersRequest, ConfigRequest, ConfigView
 from stelae.protocol.tablet_messages import TRANSFER_LEADERSHIP, TransferRequest
@@ -152,21 +160,48 @@ class MemberChanger:
             return True, str(error)
         return True, "the leader has made it, and its config does not show it"
 
-    async def until_promoted(self, name: NodeId, deadline: float, on_progress: OnProgress | None) -> ConfigView:
-        """Wait until a member has its vote. Raises ``ReplicaGone`` and ``DeadlineExceeded``."""
+    async def until_joined(
+        self,
+        name: NodeId,
+        deadline: float,
+        on_progress: OnProgress | None,
+        *,
+        replaced: NodeId | None = None,
+        look_s: float = math.inf,
+    ) -> ConfigView:
+        """Wait until a member has its vote, and until the masters have removed the one that it replaces, if any.
+
+        Args:
+            look_s: how long to look for the leader each time, in seconds.
+
+        Raises:
+            ReplicaGone: it is no member any more.
+            ChangeOvertaken: it is not to replace the other member any more, which is still there.
+            DeadlineExceeded: it waits for that after the deadline.
+            Unavailable: no leader answered for ``look_s``.
+        """
+        clock, why = asyncio.get_running_loop().time, ""
         while True:
-            view = await self.view(deadline)
+            view = await self.view(min(deadline, clock() + look_s), why)
             if on_progress is not None:
                 on_progress(view)
-            if is_promoted(name, view):
+            if is_promoted(name, view) and (replaced is None or view.committed.member(replaced) is None):
                 return view
-            if view.committed.member(name) is None and not view.change_pending:
-                fact = f"node {name} is no member of tablet {self._tablet_id} any more"
-                raise ReplicaGone(f"{fact}: it did not answer the leader, or somebody removed it; start it and repeat")
-            if asyncio.get_running_loop().time() >= deadline:
-                fact = f"node {name} is not a voter yet: {lag_text(name, view)}"
-                raise DeadlineExceeded(f"{fact}; the leader goes on by itself, and the command can be repeated")
+            if not view.change_pending:
+                self._check_joins(name, replaced, view)
+            why = unfinished_text(name, replaced, view)
+            if clock() >= deadline:
+                raise DeadlineExceeded(why)
             await asyncio.sleep(POLL_S)
+
+    def _check_joins(self, name: NodeId, replaced: NodeId | None, view: ConfigView) -> None:
+        member = view.committed.member(name)
+        if member is None:
+            fact = f"node {name} is no member of tablet {self._tablet_id} any more"
+            raise ReplicaGone(f"{fact}: it did not answer the leader, or somebody removed it; start it and repeat")
+        if replaced is not None and view.committed.member(replaced) is not None and member.replaces != replaced:
+            fact = f"node {name} is not to replace node {replaced} any more: somebody has changed the config since"
+            raise ChangeOvertaken(f"{fact}; look at it, and repeat the command if the move is still wanted")
 
     # -- asking ----------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from typing import assert_never
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.member_messages import ConfigView
-from stelae.spi.ids import ZERO, NodeId, OpId
+from stelae.spi.errors import MemberChangeRefused
+from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import (
     VOTING,
     AddServer,
@@ -31,7 +32,7 @@ def is_made(change: MemberChange, config: TabletConfig) -> bool:
         case AddServer():
             if member is None or member.address != change.address:
                 return False
-            return _is_type(member.member_type, change.member_type)
+            return _is_type(member.member_type, change.member_type) and _has_place(change, config)
         case RemoveServer():
             return member is None
         case ChangeRole():
@@ -42,6 +43,40 @@ def is_made(change: MemberChange, config: TabletConfig) -> bool:
 
 def _is_type(found: MemberType, wanted: MemberType) -> bool:
     return found is wanted or may_have_become(wanted, found)
+
+
+def _has_place(change: AddServer, config: TabletConfig) -> bool:
+    """Return whether the mark of a move is set, or the member that is to be replaced has gone."""
+    member = config.member(change.node_id)
+    if change.replaces is None or config.member(change.replaces) is None:
+        return True
+    return member is not None and member.replaces == change.replaces
+
+
+def check_move(config: TabletConfig, tablet_id: TabletId, source: NodeId, target: NodeId) -> None:
+    """Check that a replica can be moved from one node to another, or is being moved.
+
+    Raises ``MemberChangeRefused`` with the reason and the next step."""
+    old, new = config.member(source), config.member(target)
+    if source == target:
+        raise MemberChangeRefused(f"the replica is on node {source} already; choose another node to move it to")
+    if old is None and new is None:
+        fact = f"node {source} has no replica of tablet {tablet_id}"
+        raise MemberChangeRefused(f"{fact}; see its members: stelae tablet config {tablet_id}")
+    if old is None or (new is not None and new.replaces == source):
+        return
+    if old.member_type is MemberType.NON_VOTER:
+        way = f"stelae tablet add-replica {tablet_id} HOST:PORT --type NON_VOTER, then remove this one"
+        raise MemberChangeRefused(f"the replica on node {source} never votes, and a move makes a voter; instead: {way}")
+    if (other := next((m for m in config.members if m.replaces == source), None)) is not None:
+        fact = f"the replica on node {source} is being moved to {other.address}"
+        way = f"stelae tablet remove-replica {tablet_id} {other.address}"
+        raise MemberChangeRefused(f"{fact}; wait for that, or end it first: {way}")
+    voters = config.voters()
+    if {source, target} <= {*voters} and len(voters) % 2 and old.replaces != target:
+        fact = f"node {target} has a replica of the tablet with a vote already, so nothing can be moved to it"
+        way = f"the tablet would have {len(voters) - 1} voters then"
+        raise MemberChangeRefused(f"{fact}; choose another node, or remove the replica: {way}")
 
 
 def is_promoted(node_id: NodeId, view: ConfigView) -> bool:
@@ -63,6 +98,18 @@ def lag_text(node_id: NodeId, view: ConfigView) -> str:
         return f"{member.member_type}, {copy_text(member.member_type, view)}"
     rows = ", without rows" if known.log_only else ""
     return f"{member.member_type}, has entry {known.match_index} of {view.last.index}{rows}"
+
+
+def unfinished_text(node_id: NodeId, replaced: NodeId | None, view: ConfigView) -> str:
+    """Return what a new member waits for, what goes on by itself, and that the command can be repeated."""
+    ending = "the command can be repeated to wait on"
+    if is_promoted(node_id, view):
+        fact = f"node {node_id} has its vote, and node {replaced}, which it replaces, is still a member"
+        how = "the masters remove it once a majority of the others is healthy; see why they wait: stelae policy explain"
+        return f"{fact}; {how}. {ending.capitalize()}"
+    then = "" if replaced is None else f", the masters then remove node {replaced}"
+    fact = f"node {node_id} is not a voter yet: {lag_text(node_id, view)}"
+    return f"{fact}; the leader goes on by itself{then}, and {ending}"
 
 
 def copy_text(member_type: MemberType, view: ConfigView) -> str:

@@ -14,7 +14,7 @@ from stelae.client.arguments import BadArgument, check_address, node_uuid, secon
 from stelae.client.connection import Connection
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.member_changer import POLL_S, ChangeOvertaken, ChangeResult, MemberChanger, OnProgress, ReplicaGone
-from stelae.client.member_goals import wrong_config_text
+from stelae.client.member_goals import check_move, wrong_config_text
 from stelae.client.write_methods import TIMEOUT_S
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.master_messages import ServerList
@@ -22,7 +22,7 @@ from stelae.protocol.member_messages import ABORT_CHANGE, AbortChangeRequest, Co
 from stelae.protocol.node_messages import NODE, NodeInfo, NodeRequest
 from stelae.spi.errors import MemberChangeRefused, NoChange, Unavailable, WrongConfigId
 from stelae.spi.ids import NodeId, OpId, TabletId
-from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer, TabletConfig
+from stelae.spi.members import PROMOTED, AddServer, ChangeRole, MemberType, RemoveServer
 from stelae.wire.messenger import Lane
 
 __all__ = ["AsyncReplicas", "ChangeOvertaken", "ChangeResult", "OnProgress", "ReplicaGone"]
@@ -85,6 +85,7 @@ class AsyncReplicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
         """Add a replica on the node at an address. For a member, change its address.
 
@@ -99,7 +100,8 @@ class AsyncReplicas:
             wait: wait until the replica has its vote.
             config_id: op id of the committed config that the change is meant for.
             on_progress: called while the call waits.
-            timeout_s: how long all this may take.
+            timeout_s: how long the change may take, and how long to look for a leader that does not answer.
+            wait_s: how long to wait for the vote after the change. ``None``: what is left of ``timeout_s``.
 
         Raises:
             WrongConfigId: another config is committed than ``config_id``. Nothing was done.
@@ -112,7 +114,8 @@ class AsyncReplicas:
         wanted = _type("member_type", member_type)
         if wanted is MemberType.WITNESS:
             wanted = MemberType.PRE_WITNESS  # It joins without a vote, as every member does.
-        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        timeout_s, until = _times(timeout_s, wait_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
         check_address(address)
         name = await self.node_at(address) if node is None else node_uuid(node)
         await self._check_server(name, deadline)
@@ -120,7 +123,8 @@ class AsyncReplicas:
         made = await self._changer.change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
             return made
-        return ChangeResult(changed=made.changed, view=await self._changer.until_promoted(name, deadline, on_progress))
+        view = await self._changer.until_joined(name, until(), on_progress, look_s=timeout_s)
+        return ChangeResult(changed=made.changed, view=view)
 
     async def remove(
         self,
@@ -145,40 +149,50 @@ class AsyncReplicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
-        """Move a replica: add one at an address, wait until it has its vote, then remove the one of ``node``.
+        """Move a replica: add one at an address, which takes the place of the one of ``node`` once it has its vote.
 
-        The tablet survives as many losses meanwhile as before. A call that was cut short can be repeated, and goes on
-        where it was. Errors are those of :meth:`add`; ``to`` is the uuid of the node at the address, if it is known.
+        With masters, this call only begins the move and waits for its end: the masters remove the old replica, also
+        after the death of this client. Without masters, the call removes it. The tablet survives as many losses
+        meanwhile as before. A call that was cut short can be repeated, and goes on where it was. Errors are those of
+        :meth:`add`; ``to`` is the uuid of the node at the address, if it is known.
 
         Args:
-            config_id: op id of the committed config that the move is meant for. Then the old replica is removed only if
-                the config is the same as when the new one got its vote.
+            config_id: op id of the committed config that the move is meant for. Without masters, the old replica is
+                removed only if the config is the same as when the new one got its vote.
+            wait_s: how long to wait, once the new replica is a member. ``None``: what is left of ``timeout_s``.
 
         Raises:
-            MemberChangeRefused: neither node is a member; or both have a vote, and nothing shows that a move has begun.
-            WrongConfigId: another config is committed than ``config_id``, and nothing was done; or the new replica has
-                its vote, and somebody has changed the config before the old one was removed.
+            MemberChangeRefused: neither node is a member; or both have a vote, and nothing shows that a move has begun;
+                or the old replica has no vote to give, or is moved to another node.
+            WrongConfigId: another config is committed than ``config_id``, and nothing was done; or, without masters,
+                somebody has changed the config after the new replica got its vote.
+            ReplicaGone: the new replica was removed before it had its vote. The old one stays.
+            DeadlineExceeded: the move is not complete in time. The message says what goes on by itself.
         """
         clock, source = asyncio.get_running_loop().time, node_uuid(node)
-        deadline = clock() + seconds("timeout_s", timeout_s)
+        timeout_s, until = _times(timeout_s, wait_s)
+        deadline = clock() + timeout_s
+        check_address(address)
         target = await self.node_at(address) if to is None else node_uuid(to)
         view = await self._changer.view(deadline)
-        members = {member.node_id for member in view.committed.members}
-        if source == target:
-            raise MemberChangeRefused(f"the replica is on node {source} already; choose another node to move it to")
-        if not members & {source, target}:
-            fact = f"node {source} has no replica of tablet {self.tablet_id}"
-            raise MemberChangeRefused(f"{fact}; see its members: stelae tablet config {self.tablet_id}")
-        if config_id not in (None, view.committed.op_id) and source in members:
+        is_member = view.committed.member(source) is not None
+        if config_id not in (None, view.committed.op_id) and is_member:
             raise WrongConfigId(wrong_config_text(view.committed.op_id, config_id))
-        _check_moves(view.committed, source, target)
-        left_s = max(0.1, deadline - clock())
-        added = await self.add(
-            address, node=target, wait=True, config_id=config_id, on_progress=on_progress, timeout_s=left_s
+        check_move(view.committed, self.tablet_id, source, target)
+        await self._check_server(target, deadline)
+        change = AddServer(node_id=target, address=address, replaces=source if is_member else None)
+        added = await self._changer.change(change, config_id, deadline, on_progress)
+        ends, by_masters = until(), self._list_servers is not None
+        view = await self._changer.until_joined(
+            target, ends, on_progress, replaced=source if by_masters else None, look_s=timeout_s
         )
-        voting = None if config_id is None else added.view.committed.op_id
-        gone = await self._changer.change(RemoveServer(node_id=source), voting, deadline, on_progress)
+        if by_masters:
+            return ChangeResult(changed=added.changed, view=view)
+        voting = None if config_id is None else view.committed.op_id
+        ends = min(ends, clock() + timeout_s)
+        gone = await self._changer.change(RemoveServer(node_id=source), voting, ends, on_progress)
         return ChangeResult(changed=added.changed or gone.changed, view=gone.view)
 
     async def change_role(
@@ -190,6 +204,7 @@ class AsyncReplicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
         """Change the type of a member: ``"VOTER"``, ``"NON_VOTER"``, ``"PRE_VOTER"``. Errors are those of :meth:`add`.
 
@@ -197,11 +212,12 @@ class AsyncReplicas:
         returns once it has it."""
         wanted = _type("member_type", member_type)
         change = ChangeRole(node_id=node_uuid(node), member_type=wanted)
-        deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
+        timeout_s, until = _times(timeout_s, wait_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
         made = await self._changer.change(change, config_id, deadline, on_progress)
         if not wait or wanted not in PROMOTED:
             return made
-        view = await self._changer.until_promoted(change.node_id, deadline, on_progress)
+        view = await self._changer.until_joined(change.node_id, until(), on_progress, look_s=timeout_s)
         return ChangeResult(changed=made.changed, view=view)
 
     async def transfer(
@@ -281,16 +297,14 @@ class AsyncReplicas:
             await asyncio.sleep(POLL_S)
 
 
-def _check_moves(config: TabletConfig, source: NodeId, target: NodeId) -> None:
-    """Check that a move adds a voter first, or has done so: then there is one more than an odd number of voters.
-
-    Raises ``MemberChangeRefused``: the target is another voter of the tablet, and the tablet would only lose one."""
-    voters = config.voters()
-    if {source, target} <= {*voters} and len(voters) % 2:
-        fact = f"node {target} has a replica of the tablet with a vote already, so nothing can be moved to it"
-        raise MemberChangeRefused(
-            f"{fact}; choose another node, or remove the replica: the tablet would have {len(voters) - 1} voters then"
-        )
+def _times(timeout_s: float, wait_s: float | None) -> tuple[float, Callable[[], float]]:
+    """Return the timeout, and what returns the end of a wait that begins when it is called."""
+    timeout_s, clock = seconds("timeout_s", timeout_s), asyncio.get_running_loop().time
+    deadline = clock() + timeout_s
+    if wait_s is None:
+        return timeout_s, lambda: deadline
+    wait_s = seconds("wait_s", wait_s)
+    return timeout_s, lambda: clock() + wait_s
 
 
 def _type(name: str, given: str) -> MemberType:

@@ -36,6 +36,7 @@ class Replicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
         """Add a replica; see ``AsyncReplicas.add``. ``on_progress`` is called on the thread of the client."""
         added = self._replicas.add(
@@ -46,6 +47,7 @@ class Replicas:
             config_id=config_id,
             on_progress=on_progress,
             timeout_s=timeout_s,
+            wait_s=wait_s,
         )
         return self._loop_thread.run(added)
 
@@ -71,11 +73,13 @@ class Replicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
         """Move a replica; see ``AsyncReplicas.move``."""
-        return self._loop_thread.run(
-            self._replicas.move(node, address, to=to, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s)
+        moved = self._replicas.move(
+            node, address, to=to, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s, wait_s=wait_s
         )
+        return self._loop_thread.run(moved)
 
     def change_role(
         self,
@@ -86,11 +90,18 @@ class Replicas:
         config_id: OpId | None = None,
         on_progress: OnProgress | None = None,
         timeout_s: float = TIMEOUT_S,
+        wait_s: float | None = None,
     ) -> ChangeResult:
         """Change the type of a member; see ``AsyncReplicas.change_role``."""
         return self._loop_thread.run(
             self._replicas.change_role(
-                node, member_type, wait=wait, config_id=config_id, on_progress=on_progress, timeout_s=timeout_s
+                node,
+                member_type,
+                wait=wait,
+                config_id=config_id,
+                on_progress=on_progress,
+                timeout_s=timeout_s,
+                wait_s=wait_s,
             )
         )
 

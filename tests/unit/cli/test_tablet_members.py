@@ -57,6 +57,20 @@ def test_a_change_that_is_pending_is_shown_as_what_it_does(capsys: pytest.Captur
     assert "pending config 1.2: removes new:1" in printed(removed, capsys)
 
 
+def test_the_marks_of_a_member_are_shown_and_what_a_move_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    before = view(V)
+    marks = {"replaces": LEADER, "pinned": True}
+    members = (msgspec.structs.replace(m, **(marks if m.node_id == NEW else {})) for m in before.config.members)
+    after = msgspec.structs.replace(before.config, op_id=OpId(1, 2), members=tuple(members))
+    lines = printed(msgspec.structs.replace(before, config=after), capsys)
+    assert "pending config 1.2: replaces leader:1 by new:1" in lines
+    assert any(line.startswith("new:1 VOTER, pinned, replaces leader:1 follower") for line in lines)
+    plain = plain_view(msgspec.structs.replace(before, config=after))["members"][-1]
+    assert plain["pinned"] is True and plain["replaces"] == LEADER
+    added = msgspec.structs.replace(view(), config=after)
+    assert "pending config 1.2: adds new:1 as VOTER, pinned, replaces leader:1" in printed(added, capsys)
+
+
 def test_a_config_of_a_follower_is_said_to_be_perhaps_old(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(view(V, role="FOLLOWER"), capsys)
     assert "leader none answers" in lines and "told by leader:1, a FOLLOWER; its config may be old" in lines
@@ -126,6 +140,8 @@ def test_the_plain_values_have_both_configs_and_the_progress() -> None:
         "type": "PRE_VOTER",
         "match_index": 4,
         "progress": "REPLICATE",
+        "pinned": False,
+        "replaces": None,
         "log_only": False,
     }
     assert msgspec.json.decode(msgspec.json.encode(plain)) == plain

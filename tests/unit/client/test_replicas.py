@@ -37,7 +37,7 @@ from stelae.spi.errors import (
     WrongConfigId,
 )
 from stelae.spi.ids import NodeId, OpId
-from stelae.spi.members import Member, MemberType
+from stelae.spi.members import MemberType
 from tests.unit.check.test_health import facts
 from tests.unit.client.member_views import LEADER, NEW, OTHER, T, config, view
 
@@ -368,66 +368,3 @@ def test_a_change_that_found_no_successor_was_not_made() -> None:
     leader = Leader(view(N), view(V, index=2), view(index=3), answers=(ChangeNotYet("NO_SUCCESSOR"), None))
     assert run(leader.replicas.remove(NEW)).changed
     assert [request.committed_config_id for request in leader.asked] == [OpId(1, 1), OpId(1, 2)]
-
-
-# -- moves ---------------------------------------------------------------------------------------
-
-
-def moved(leader: Leader, **options: Any) -> Any:
-    return run(leader.replicas.move(OTHER, "new:1", to=NEW, **options))
-
-
-def without_other(shown: ConfigView) -> ConfigView:
-    members = tuple(member for member in shown.committed.members if member.node_id != OTHER)
-    smaller = msgspec.structs.replace(shown.committed, members=members)
-    return msgspec.structs.replace(shown, config=smaller, committed=smaller)
-
-
-def test_a_move_for_a_config_asks_for_both_changes_for_the_config_that_was_seen_before_each() -> None:
-    leader = Leader(
-        view(), view(), view(P, index=2), view(V, index=3), view(V, index=3), without_other(view(V, index=4)),
-        answers=(None, None),
-    )  # fmt: skip
-    result = moved(leader, config_id=OpId(1, 1))
-    assert result.changed and result.view.committed.op_id == OpId(1, 4)
-    assert [one.committed_config_id for one in leader.asked] == [OpId(1, 1), OpId(1, 3)]
-
-
-@pytest.mark.parametrize("new", [None, P, V])
-def test_a_move_for_another_config_is_refused_before_the_leader_is_asked(new: MemberType | None) -> None:
-    leader = Leader(view(new, index=7))
-    with pytest.raises(
-        WrongConfigId, match=r"committed config is 1\.7, the change is meant for 1\.5; look at the conf"
-    ):
-        moved(leader, config_id=OpId(1, 5))
-    assert leader.asked == []
-
-
-def test_a_move_for_a_config_does_not_remove_on_top_of_the_change_of_somebody_else() -> None:
-    leader = Leader(
-        view(), view(), view(P, index=2), view(V, index=3), view(V, index=4), answers=(None,)
-    )  # fmt: skip
-    with pytest.raises(WrongConfigId, match=r"committed config is 1\.4, the change is meant for 1\.3"):
-        moved(leader, config_id=OpId(1, 1))
-    assert len(leader.asked) == 1
-
-
-def test_a_move_that_is_made_is_no_error_for_any_config() -> None:
-    leader = Leader(without_other(view(V, index=4)))
-    assert not moved(leader, config_id=OpId(1, 1)).changed and leader.asked == []
-
-
-def test_a_move_to_another_voter_is_refused_and_a_move_that_was_cut_short_goes_on() -> None:
-    """A wrong target cost the tablet a replica."""
-    leader = Leader(view(V, index=3))
-    with pytest.raises(MemberChangeRefused, match=r"with a vote already, .* the tablet would have 2 voters then"):
-        moved(leader)
-    assert leader.asked == []
-    begun = with_fourth(view(V, index=3))
-    assert moved(Leader(begun, begun, begun, begun, without_other(begun), answers=(None,))).changed
-
-
-def with_fourth(shown: ConfigView) -> ConfigView:
-    fourth = Member(node_id=NodeId("9" * 32), address="fourth:1")
-    larger = msgspec.structs.replace(shown.committed, members=(*shown.committed.members, fourth))
-    return msgspec.structs.replace(shown, config=larger, committed=larger)

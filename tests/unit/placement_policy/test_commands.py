@@ -189,8 +189,10 @@ def test_simulate_gives_the_same_figures_for_the_same_seed() -> None:
 
 def test_what_tablets_wait_for_is_told_apart() -> None:
     model = cluster(*("",) * 4)
-    for name in ("leaderless", "pending", "copying", "resting"):
+    for name in ("leaderless", "pending", "copying", "resting", "moved"):
         model.create(name, (1, 2, 3))
+    moved = model.tablets[TabletId("moved")].replicas
+    model.change("moved", replicas=(*moved[:2], msgspec.structs.replace(moved[2], replaces=moved[1].node_id)))
     followers = [msgspec.structs.replace(r, role=Role.FOLLOWER) for r in model.tablets[TabletId("leaderless")].replicas]
     model.change("leaderless", replicas=tuple(followers))
     model.change("pending", change_pending=True)
@@ -202,6 +204,7 @@ def test_what_tablets_wait_for_is_told_apart() -> None:
         "pending": "a pending change of its members",
         "copying": "a server that can take a replica: it has 3 of 5 voters",
         "unplaced": "5 servers that can take it",
+        "moved": "a server that can take a replica: it has 2 of 3 voters",
     }
     model.set_health(4, NodeHealth.MAINTENANCE)
     model.create("kept", (1, 2, 4))
