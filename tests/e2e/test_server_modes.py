@@ -47,6 +47,8 @@ def test_a_server_in_maintenance_hands_over_its_leaderships(cluster: str) -> Non
     assert "its replicas are not replaced while it is down" in done.stderr
     shown = json.loads(stelae("tserver", "list", "--dir", cluster, "--json").stdout)["servers"]
     assert [server["mode"] for server in shown].count("MAINTENANCE") == 1
+    waited = answer("tserver", "maintenance", "tserver-3", "--dir", cluster, "--wait", "--wait-s", "110", "--progress")
+    assert (waited["changed"], waited["leads"], waited["leads_alone"]) == (False, 0, 0)
     assert answer("tserver", "activate", "tserver-3", "--dir", cluster)["changed"]
 
 

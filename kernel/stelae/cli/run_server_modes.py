@@ -10,6 +10,7 @@ from stelae.cli.asked_copies import CopyLooks
 from stelae.cli.copy_amount import CopyAmount, left_text
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.pace import Pace
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.kit.terminal_layout import bytes_text
 from stelae.cli.masters_target import MastersTarget
@@ -17,7 +18,7 @@ from stelae.cli.named_servers import named_server
 from stelae.client import AsyncClient
 from stelae.client.catalog import CatalogClient
 from stelae.client.counted import counted
-from stelae.client.retirement import Retirement, retirement_of
+from stelae.client.retirement import Leaderships, Retirement, leaderships_of, retirement_of
 from stelae.protocol.catalog_names import ServerMode
 from stelae.protocol.master_messages import ServerLine, SetServerMode
 from stelae.spi.errors import DeadlineExceeded, RetryableError, Unavailable
@@ -51,6 +52,58 @@ def run_mode(cluster: MastersTarget, name: str, mode: ServerMode, *, as_json: bo
     else:
         note(f"{'done' if changed else 'nothing to do'}: {server.address} {_SAID[mode]}")
     return EXIT_OK
+
+
+def run_maintenance(
+    cluster: MastersTarget, name: str, *, wait_s: float | None, progress: bool | None, as_json: bool
+) -> int:
+    """Put a tablet server into maintenance and return the exit code.
+
+    ``wait_s`` is the longest wait until it leads nothing that others could lead; ``None``: none."""
+
+    async def run() -> tuple[ServerLine, bool, Leaderships]:
+        async with cluster.masters() as (_, catalog):
+            server, changed = await _set(cluster, catalog, name, ServerMode.MAINTENANCE)
+            with StatusLine(progress) as line:
+                return server, changed, await _until_led_by_others(catalog, server, line, wait_s)
+
+    server, changed, led = asyncio.run(run())
+    if as_json:
+        leads = {"leads": led.left + led.alone, "leads_alone": led.alone}
+        print_json({"changed": changed, **_plain(server, ServerMode.MAINTENANCE), **leads})
+        return EXIT_OK
+    note(f"{'done' if changed else 'nothing to do'}: {server.address} {_SAID[ServerMode.MAINTENANCE]}")
+    if led.left:
+        note(f"{led} now; wait until they do with: stelae tserver maintenance {name} --wait")
+    if led.alone:
+        note(f"it has the only full voter of {counted(led.alone, 'tablet')}, offline while it is down")
+    return EXIT_OK
+
+
+async def _until_led_by_others(
+    catalog: CatalogClient, server: ServerLine, line: StatusLine, wait_s: float | None
+) -> Leaderships:
+    """Wait until other replicas lead the tablets of a server, for ``wait_s`` seconds at most, or not at all.
+
+    Raises:
+        DeadlineExceeded: it still leads some that others could lead.
+    """
+    loop = asyncio.get_running_loop()
+    begun, most, pace = loop.time(), 0, Pace(loop.time())
+    while True:
+        snapshot = await catalog.policy_snapshot()
+        led = leaderships_of(server.node_id, snapshot)
+        if not led.left or wait_s is None:
+            return led
+        now, most = loop.time(), max(most, led.left)
+        pace.note(now, most - led.left, (most - led.left) / most)
+        left_ms = None if pace.left_s is None else int(pace.left_s * 1000)
+        line.show(f"{server.address}: {led}{left_text(left_ms)}")
+        if now - begun > wait_s:
+            fact = f"{server.address} is in maintenance, and after {wait_s:.0f} s {led}"
+            why = "the masters go on, and see why they wait: stelae policy explain"
+            raise DeadlineExceeded(f"{fact}; {why}. Repeat the command to wait on")
+        await asyncio.sleep(_pause_s(snapshot))
 
 
 def run_retire(cluster: MastersTarget, name: str, *, wait_s: float | None, progress: bool | None, as_json: bool) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
 
 from stelae.cli.kit.connection import NAME_HELP, ConnectOption, TimeoutOption
+from stelae.cli.kit.longest_wait import LongestWaitOption, longest_wait_s
 from stelae.cli.kit.output import JsonOption
 from stelae.cli.kit.progress import ProgressOption
 from stelae.cli.table import MasterDirOption
@@ -25,9 +25,7 @@ def register(commands: typer.Typer) -> None:
 def retire(
     name: ServerArgument,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the server has no replicas.")] = False,
-    wait_s: Annotated[
-        float, typer.Option("--wait-s", min=0.0, max=1e7, help="Longest wait in seconds. 0: as long as it takes.")
-    ] = 0.0,
+    wait_s: LongestWaitOption = 0.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
@@ -43,34 +41,34 @@ def retire(
     Example: stelae tserver retire 127.0.0.1:7053 --connect 127.0.0.1:7051 --wait"""
     from stelae.cli.masters_target import MastersTarget
     from stelae.cli.run_server_modes import run_retire
-    from stelae.spi.errors import CallerError
 
-    if wait_s and not wait:
-        raise CallerError("--wait-s needs --wait")
-    cluster = MastersTarget(directory, connect, timeout_s)
-    raise typer.Exit(
-        run_retire(cluster, name, wait_s=(wait_s or math.inf) if wait else None, progress=progress, as_json=as_json)
-    )
+    cluster, longest_s = MastersTarget(directory, connect, timeout_s), longest_wait_s(wait, wait_s)
+    raise typer.Exit(run_retire(cluster, name, wait_s=longest_s, progress=progress, as_json=as_json))
 
 
 def maintenance(
     name: ServerArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until other servers lead its tablets.")] = False,
+    wait_s: LongestWaitOption = 0.0,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 10.0,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say that a tablet server will be down for planned work, so that its replicas are not replaced meanwhile.
 
-    It hands over its leaderships, and gets no new replicas. The tablets have one replica less while it is down: put no
-    second server into maintenance. End it with `stelae tserver activate`."""
-    from stelae.cli.masters_target import MastersTarget
-    from stelae.cli.run_server_modes import run_mode
-    from stelae.protocol.catalog_names import ServerMode
+    It hands over its leaderships, and gets no new replicas. With --wait, the command returns once it leads no tablet
+    that another replica could lead, so that writes do not wait for elections when it stops. It says if the server has
+    the only full voter of a tablet, which is offline while the server is down. The tablets have one replica less while
+    it is down: put no second server into maintenance. End it with `stelae tserver activate`.
 
-    raise typer.Exit(
-        run_mode(MastersTarget(directory, connect, timeout_s), name, ServerMode.MAINTENANCE, as_json=as_json)
-    )
+    Example: stelae tserver maintenance 127.0.0.1:7053 --connect 127.0.0.1:7051 --wait"""
+    from stelae.cli.masters_target import MastersTarget
+    from stelae.cli.run_server_modes import run_maintenance
+
+    cluster, longest_s = MastersTarget(directory, connect, timeout_s), longest_wait_s(wait, wait_s)
+    raise typer.Exit(run_maintenance(cluster, name, wait_s=longest_s, progress=progress, as_json=as_json))
 
 
 def activate(

@@ -1,11 +1,15 @@
-"""How far the retirement of a tablet server is, from the cluster as the masters' policy sees it. No input or output."""
+"""How far a tablet server is with giving away its replicas, or only its leaderships, so that it can be stopped.
+
+That follows from the cluster as the masters' policy sees it. No input or output."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stelae.client.counted import counted
+from stelae.spi.consensus import Role
 from stelae.spi.ids import NodeId
-from stelae.spi.members import PROMOTED
+from stelae.spi.members import PROMOTED, MemberType
 from stelae.spi.policy import NodeHealth, PolicySnapshot, TabletView
 
 
@@ -47,3 +51,26 @@ def retirement_of(node_id: NodeId, snapshot: PolicySnapshot) -> Retirement:
 
 def _size_on(view: TabletView, node_id: NodeId) -> int | None:
     return next((replica.size_bytes for replica in view.replicas if replica.node_id == node_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaderships:
+    """The tablets that a server leads.
+
+    Attributes:
+        left: the number of those that another replica could lead.
+        alone: the number of those of which it has the only full voter. They are offline while it is down.
+    """
+
+    left: int
+    alone: int
+
+    def __str__(self) -> str:
+        return f"it leads {counted(self.left, 'tablet')} that other replicas could lead"
+
+
+def leaderships_of(node_id: NodeId, snapshot: PolicySnapshot) -> Leaderships:
+    """Return which tablets a server leads."""
+    led = [v for v in snapshot.tablets.values() for r in v.replicas if r.node_id == node_id and r.role is Role.LEADER]
+    alone = sum(sum(one.member_type is MemberType.VOTER for one in view.replicas) == 1 for view in led)
+    return Leaderships(left=len(led) - alone, alone=alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stelae.cli.run_server_modes import why_impossible
-from stelae.client.retirement import Retirement, retirement_of
+from stelae.client.retirement import Leaderships, Retirement, leaderships_of, retirement_of
 from stelae.spi.consensus import Role
 from stelae.spi.ids import TabletId
 from stelae.spi.members import MemberType
@@ -39,3 +39,14 @@ def test_a_retirement_that_too_few_servers_are_left_for_says_so_and_what_to_do()
     assert why_impossible("tserver-3", Retirement(0, 0, 0, 0)) is None
     alone = why_impossible("tserver-3", Retirement(1, 0, 0, 0, needed=1))
     assert alone is not None and "alter" not in alone and "no other is live" in alone
+
+
+def test_the_tablets_that_a_server_leads_are_counted_and_those_that_no_other_replica_can_lead() -> None:
+    model = ModelCluster([node_view(number) for number in range(1, 5)])
+    model.create("a", (1, 2, 3))
+    model.create("b", (2, 1, 3))
+    model.create("c", (1,), factor=1)
+    assert leaderships_of(node_name(1), model.snapshot()) == Leaderships(left=1, alone=1)
+    assert leaderships_of(node_name(2), model.snapshot()) == Leaderships(left=1, alone=0)
+    assert leaderships_of(node_name(4), model.snapshot()) == Leaderships(left=0, alone=0)
+    assert str(Leaderships(left=2, alone=0)) == "it leads 2 tablets that other replicas could lead"
