@@ -89,7 +89,7 @@ async def _until_led_by_others(
         DeadlineExceeded: it still leads some that others could lead.
     """
     loop = asyncio.get_running_loop()
-    begun, most, pace = loop.time(), 0, Pace(loop.time())
+    begun, most, before, pace = loop.time(), 0, 0, Pace(loop.time())
     while True:
         snapshot = await catalog.policy_snapshot()
         led = leaderships_of(server.node_id, snapshot)
@@ -98,7 +98,8 @@ async def _until_led_by_others(
         now, most = loop.time(), max(most, led.left)
         pace.note(now, most - led.left, (most - led.left) / most)
         left_ms = None if pace.left_s is None else int(pace.left_s * 1000)
-        line.show(f"{server.address}: {led}{left_text(left_ms)}")
+        line.show(f"{server.address}: {led}{left_text(left_ms)}", at_once=led.left != before)
+        before = led.left
         if now - begun > wait_s:
             fact = f"{server.address} is in maintenance, and after {wait_s:.0f} s {led}"
             why = "the masters go on, and see why they wait: stelae policy explain"

@@ -73,8 +73,7 @@ class TabletConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def learners(self) -> tuple[NodeId, ...]:
         """Return the node ids of the members that have no vote."""
-        voters = self.voters()
-        return tuple(m.node_id for m in self.members if m.node_id not in voters)
+        return tuple(m.node_id for m in self.members if m.member_type not in VOTING)
 
     def member(self, node_id: NodeId) -> Member | None:
         """Return the member with that node id, or ``None``."""
