@@ -445,7 +445,7 @@ PARTS: list[tuple[Any, str, Any, Check]] = [
         "stelae_placement_policy.member_states",
         "taken_places",
         replaces_though_the_other_one_is_silent,
-        C.test_a_member_stays_if_the_one_that_was_to_replace_it_dies,
+        C.test_a_member_that_is_replaced_stays_until_the_other_one_votes_and_then_goes,
     ),
     (Repair, "_evictable", evicts_the_rows, C.test_voters_with_rows_stay_while_a_witness_lacks_them),
     (Picker, "fits", ignores_members, C.test_no_action_could_cost_a_tablet_its_majority_or_its_data),
