@@ -400,25 +400,6 @@ def test_a_target_without_a_durable_store_gets_the_whole_log_or_a_refusal(tmp_pa
     on_cluster(tmp_path, settings_of("lmdb", "columnar"), work, settings_of("lmdb", "memory"))
 
 
-def test_an_export_has_the_rows_as_of_now_also_for_the_same_engine(tmp_path: Path) -> None:
-    async def work(cluster: Cluster, target: Target) -> None:
-        source = await cluster.leading()
-        replica = cluster.nodes[source].replicas[TABLET]
-        offer = await target.begin(source, as_export=True)
-        files = await target.begin(source)
-        assert files.session != offer.session, "another form is another snapshot"
-        facts = CopyFacts.from_bytes(offer.snapshot.facts)
-        assert facts.rows_form is RowsForm.EXPORT
-        assert offer.snapshot.base == replica.applier.applied
-        sink = MemorySink(offer.snapshot.items)
-        assert isinstance(await target.fetch(offer, sink=sink), Complete)
-        store = built(target.node, offer, sink, str(tmp_path / "built"))
-        assert store.checksum(None) == checksum_of(cluster.nodes[source])
-        store.close()
-
-    on_cluster(tmp_path, settings_of(), work)
-
-
 def test_a_replica_without_rows_and_a_failed_one_serve_no_copies(tmp_path: Path) -> None:
     async def work(cluster: Cluster, target: Target) -> None:
         leader = await cluster.leading()
@@ -442,10 +423,10 @@ def test_malformed_requests_are_refused_and_the_node_goes_on(tmp_path: Path) -> 
     async def work(cluster: Cluster, target: Target) -> None:
         source, node = await cluster.leading(), target.node
         offer = await target.begin(source)
-        good = BeginCopy(tablet_id=TABLET, store_engine="columnar", durable_store=True)
+        good = BeginCopy(tablet_id=TABLET, store_engine="x", store_format="1", durable_store=True)
 
         def begin(**changed: Any) -> bytes:
-            return encode(type(good)(**{"tablet_id": TABLET, "store_engine": "x", "durable_store": True, **changed}))
+            return encode(msgspec.structs.replace(good, **changed))
 
         def chunk(*args: Any) -> bytes:
             return encode(AskSource(request=FetchChunk(*args)))
@@ -457,6 +438,7 @@ def test_malformed_requests_are_refused_and_the_node_goes_on(tmp_path: Path) -> 
             (BEGIN_COPY, [begin(tablet_id="../../etc")], CallerError),
             (BEGIN_COPY, [begin(store_engine="../x")], CallerError),
             (BEGIN_COPY, [begin(store_engine="x" * 5000)], TooLarge),
+            (BEGIN_COPY, [begin(store_format="x" * 65)], CallerError),
             (BEGIN_COPY, [begin(tablet_id="unknown")], NoSuchTablet),
             (ASK_COPY, [b"\x80"], CallerError),
             (ASK_COPY, [chunk("no-session", "rows/a", 0, 10)], CopySessionEnded),

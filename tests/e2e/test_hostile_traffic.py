@@ -106,7 +106,9 @@ def valid_bodies(engine: type[ConsensusEngine]) -> dict[str, list[list[bytes]]]:
         WRITE: [[encode_request(write)], [encode_request(odd)]],
         SCAN: [[encode(ScanRequest(TABLET, spec))]],
         DIFF: [[encode(ScanRequest(TABLET, ScanSpec(columns=(1, 2), limit=5, after=b"\0" * 8), since=1))]],
-        BEGIN_COPY: [[encode(BeginCopy(tablet_id=TABLET, store_engine="columnar", durable_store=True))]],
+        BEGIN_COPY: [
+            [encode(BeginCopy(tablet_id=TABLET, store_engine="columnar", store_format="1", durable_store=True))]
+        ],
         ASK_COPY: [[encode(AskSource(request=FetchChunk("run-1", "log/1-9", 0, 1 << 20)))]],
         END_COPY: [[encode(EndCopy(session="run-1"))]],
         DESCRIBE: [[encode(DescribeRequest(TABLET))]],

@@ -15,7 +15,7 @@ from stelae.spi.ids import OpId, TabletId
 class RowsForm(StrEnum):
     """How the rows of a snapshot are encoded in its items."""
 
-    FILES = "FILES"  #: The files of the store, as they are. Only for a target with the same store engine.
+    FILES = "FILES"  #: The files of the store, as they are. Only for a target with the same store engine and format.
     EXPORT = "EXPORT"  #: Arrow batches with versions, for ``TabletStore.import_`` of any engine.
 
 
@@ -27,6 +27,7 @@ class CopyFacts(msgspec.Struct, frozen=True, kw_only=True):
     partition: PartitionBounds
     consensus_engine: str
     store_engine: str  #: The source's. The target uses its own if the form is ``EXPORT``.
+    store_format: str  #: ``files_format`` of that engine. Empty for an export.
     rows_form: RowsForm
     schemas: tuple[bytes, ...]  #: Every schema version up to ``flushed``, as in the superblock.
     manifest: bytes  #: Of the files. Empty for an export, or if nothing was flushed yet.
@@ -53,25 +54,26 @@ class CopyFacts(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER = msgspec.msgpack.Decoder(CopyFacts)
 
 
-def facts_of_files(block: Superblock) -> CopyFacts:
-    """Return the facts of a snapshot that has the store files of a durable superblock."""
-    return _facts(block, RowsForm.FILES, block, 0)
+def facts_of_files(block: Superblock, store_format: str) -> CopyFacts:
+    """Return the facts of a snapshot that has the store files of a durable superblock, which are of this format."""
+    return _facts(block, RowsForm.FILES, block, 0, store_format)
 
 
 def facts_of_export(block: Superblock, as_of: Superblock, floor: int) -> CopyFacts:
     """Return the facts of an export. ``as_of`` has op id, timestamp, schemas and results of the exported rows.
 
     ``floor`` is the history floor of the store at that moment, as a hybrid timestamp."""
-    return _facts(block, RowsForm.EXPORT, msgspec.structs.replace(as_of, manifest=b""), floor)
+    return _facts(block, RowsForm.EXPORT, msgspec.structs.replace(as_of, manifest=b""), floor, "")
 
 
-def _facts(block: Superblock, form: RowsForm, rows: Superblock, floor: int) -> CopyFacts:
+def _facts(block: Superblock, form: RowsForm, rows: Superblock, floor: int, store_format: str) -> CopyFacts:
     return CopyFacts(
         tablet_id=block.tablet_id,
         table_name=block.table_name,
         partition=block.partition,
         consensus_engine=block.consensus_engine,
         store_engine=block.store_engine,
+        store_format=store_format,
         rows_form=form,
         schemas=rows.schemas,
         manifest=rows.manifest,

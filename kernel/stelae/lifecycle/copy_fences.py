@@ -24,6 +24,7 @@ class CopyFences:
     leader_config: OpId  #: The config that the leader named when it asked for the copy. It lists this node.
     consensus: str  #: Name of the node's consensus engine.
     store: str  #: Name of the node's store engine.
+    store_format: str  #: ``files_format`` of that engine.
     keeps_rows: bool  #: Whether that store can keep rows without the log (``durable_flush``).
 
     def refusal(self, snapshot: CopySnapshot) -> CopyRefusal | None:
@@ -57,16 +58,18 @@ class CopyFences:
     def _unusable(self, facts: CopyFacts, snapshot: CopySnapshot) -> CopyRefusal | None:
         """Return why this node's engines cannot use a snapshot that is correct."""
         if facts.consensus_engine != self.consensus:
-            found = (CopyRefusalCode.OTHER_CONSENSUS_ENGINE, "consensus", facts.consensus_engine, self.consensus)
-        elif facts.rows_form is RowsForm.FILES and facts.store_engine != self.store:
-            found = (CopyRefusalCode.OTHER_STORE_ENGINE, "store", facts.store_engine, self.store)
-        else:
-            if snapshot.base != ZERO and not self.keeps_rows:
-                fact = f"store engine {self.store!r} keeps no rows, and the log begins behind {snapshot.base}"
-                return CopyRefusal(CopyRefusalCode.OTHER_STORE_ENGINE, f"{fact}; use a store that can flush")
-            return None
-        code, kind, theirs, ours = found
-        return CopyRefusal(code, f"the snapshot is of {kind} engine {theirs[:80]!r}, and this node has {ours!r}")
+            theirs, ours = facts.consensus_engine, self.consensus
+            fact = f"the snapshot is of consensus engine {theirs[:80]!r}, and this node has {ours!r}"
+            return CopyRefusal(CopyRefusalCode.OTHER_CONSENSUS_ENGINE, fact)
+        files, readable = (facts.store_engine, facts.store_format), (self.store, self.store_format)
+        if facts.rows_form is RowsForm.FILES and files != readable:
+            fact = "the snapshot has files of store engine {!r} in format {!r}".format(*(text[:80] for text in files))
+            fact += ", and this node reads those of {!r} in format {!r}".format(*readable)
+            return CopyRefusal(CopyRefusalCode.OTHER_STORE_ENGINE, fact)
+        if snapshot.base != ZERO and not self.keeps_rows:
+            fact = f"store engine {self.store!r} keeps no rows, and the log begins behind {snapshot.base}"
+            return CopyRefusal(CopyRefusalCode.OTHER_STORE_ENGINE, f"{fact}; use a store that can flush")
+        return None
 
 
 def inconsistent(snapshot: CopySnapshot, tablet_id: TabletId) -> CopyRefusal | None:

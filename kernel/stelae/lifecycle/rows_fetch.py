@@ -124,6 +124,7 @@ class RowsFetch:
             leader_config=self._asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
+            store_format=node.engines.store.files_format,
             keeps_rows="durable_flush" in node.engines.store.capabilities,
         )
         refused = refused or fences.refusal(snapshot)

@@ -193,6 +193,7 @@ class TabletCopy:
             leader_config=self.asked.config,
             consensus=node.config.consensus.name,
             store=node.config.store.name,
+            store_format=node.engines.store.files_format,
             keeps_rows="durable_flush" in node.engines.store.capabilities,
         )
         return fences.refusal(self._snapshot)

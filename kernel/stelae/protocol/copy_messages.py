@@ -22,12 +22,16 @@ END_COPY = "copy.end"  #: ``EndCopy``, answered with an empty body.
 REQUEST_BYTES_MAX = 4096
 """The most bytes of a request. They have ids, names of items and numbers only."""
 
+FORMAT_CHARACTERS_MAX = 64
+"""The longest name of a format of files."""
+
 
 class BeginCopy(msgspec.Struct, frozen=True, kw_only=True):
     """Open a session with a source, or join the one that is open."""
 
     tablet_id: TabletId
-    store_engine: str  #: The target's. Files of rows are sent only if the source's is the same.
+    store_engine: str  #: The target's. Files of rows are sent only if the source's is the same, and so is the format.
+    store_format: str  #: ``files_format`` of that engine.
     #: The target's store keeps flushed rows. Otherwise it needs the whole log, and no rows.
     durable_store: bool
     as_export: bool = False  #: Rows as of now, in the form that every store engine reads, and no files.

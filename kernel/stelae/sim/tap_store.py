@@ -228,6 +228,7 @@ def tapped_store(
         "name": engine.name,
         "Config": engine.Config,
         "capabilities": engine.capabilities,
+        "files_format": engine.files_format,
         "engine": engine,
         "node": node,
         "facts": facts,

@@ -181,6 +181,11 @@ class TabletStore(Engine):
     contract_version: ClassVar[int] = STORE_CONTRACT_VERSION
     key_bytes_max: ClassVar[int | None] = None  #: The longest encoded key that the store accepts; ``None``: no limit.
 
+    files_format: ClassVar[str] = "1"
+    """Names the format of manifest and files, of an engine with ``files``. It changes when a store of the former format
+    could not read them. A copy has files only if this is equal at both ends, and otherwise an export. 64 characters at
+    most."""
+
     @classmethod
     @abstractmethod
     def open(

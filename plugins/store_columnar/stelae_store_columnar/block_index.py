@@ -17,7 +17,7 @@ from stelae.spi.errors import Corrupt, FutureVersion, StorageError
 
 _PREFIX = struct.Struct("<3sBI")
 _MAGIC = b"SCI"
-_VERSION = 2
+INDEX_VERSION = 2
 
 
 class RowGroupIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +88,7 @@ class BlockIndex(msgspec.Struct, frozen=True, array_like=True, dict=True):
 def encode_index(index: BlockIndex) -> bytes:
     """Return the contents of an index file."""
     body = _ENCODER.encode(index)
-    return _PREFIX.pack(_MAGIC, _VERSION, crc32c(body)) + body
+    return _PREFIX.pack(_MAGIC, INDEX_VERSION, crc32c(body)) + body
 
 
 def decode_index(data: bytes, path: str) -> BlockIndex:
@@ -107,8 +107,8 @@ def decode_index(data: bytes, path: str) -> BlockIndex:
     body = memoryview(data)[_PREFIX.size :]
     if crc32c(body) != crc:
         raise Corrupt("the checksum of a block's index is wrong", path=path, offset=_PREFIX.size)
-    if version != _VERSION:
-        raise FutureVersion(f"the index of a block has format {version}; this release knows {_VERSION}", path=path)
+    if version != INDEX_VERSION:
+        raise FutureVersion(f"the index of a block has format {version}; this release knows {INDEX_VERSION}", path=path)
     try:
         return _DECODER.decode(body)
     except (ValueError, RecursionError) as error:

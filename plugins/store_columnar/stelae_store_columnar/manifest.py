@@ -13,7 +13,7 @@ import msgspec
 from stelae.spi.errors import Corrupt, FutureVersion
 from stelae.spi.schema import Schema
 
-_VERSION = 1
+MANIFEST_VERSION = 1
 
 
 class ManifestBlock(msgspec.Struct, frozen=True, array_like=True):
@@ -26,7 +26,7 @@ class ManifestBlock(msgspec.Struct, frozen=True, array_like=True):
 class ColumnarManifest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The contents of a columnar store."""
 
-    format: int = _VERSION
+    format: int = MANIFEST_VERSION
     next_number: int = 1  #: Number of the next block. No file has this number or a higher one.
     floor: int = 0  #: The history floor: versions below it may have been dropped.
     stamp: int = 0  #: The highest timestamp of any entry applied.
@@ -52,8 +52,10 @@ def decode_manifest(data: bytes, directory: str) -> ColumnarManifest:
         return ColumnarManifest()
     try:
         version = _FORMAT.decode(data)[0]
-        if version != _VERSION:
-            raise FutureVersion(f"the manifest has format {version}; this release knows {_VERSION}", path=directory)
+        if version != MANIFEST_VERSION:
+            raise FutureVersion(
+                f"the manifest has format {version}; this release knows {MANIFEST_VERSION}", path=directory
+            )
         return _DECODER.decode(data)
     except (ValueError, IndexError, RecursionError) as error:
         raise Corrupt(f"not a manifest of the columnar store: {error}", path=directory) from error

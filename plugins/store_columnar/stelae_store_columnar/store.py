@@ -32,6 +32,7 @@ from stelae.spi.store import (
 from stelae_store_columnar.applier import ColumnarApplier, decode_groups, only_upserts_whole_rows
 from stelae_store_columnar.block import BlockReader
 from stelae_store_columnar.block_directory import BlockDirectory
+from stelae_store_columnar.block_index import INDEX_VERSION
 from stelae_store_columnar.block_maintenance import BlockMaintenance
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.cursor import ColumnarCursor
@@ -40,7 +41,7 @@ from stelae_store_columnar.diff_export import changes, export_versions, import_r
 from stelae_store_columnar.history_floor import HistoryFloor
 from stelae_store_columnar.key_lookup import ColumnarLookup
 from stelae_store_columnar.levels import Levels
-from stelae_store_columnar.manifest import ColumnarManifest, decode_manifest, known_schemas
+from stelae_store_columnar.manifest import MANIFEST_VERSION, ColumnarManifest, decode_manifest, known_schemas
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.schema_adapter import SchemaAdapter
@@ -67,6 +68,7 @@ class ColumnarStore(TabletStore):
 
     name: ClassVar[str] = "columnar"
     capabilities: ClassVar[frozenset[str]] = frozenset({"durable_flush", "files", "history", "fake_files"})
+    files_format: ClassVar[str] = f"{MANIFEST_VERSION}.{INDEX_VERSION}"
     Config: ClassVar[type[Any]] = ColumnarConfig
 
     def __init__(

@@ -47,6 +47,7 @@ from stelae.spi.wal import Append, SnapshotUnit
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.engine import RaftEngine
 from stelae_consensus_raft.messages import VoteReply, VoteRequest
+from tests.conformance.durable_store import DurableStore
 from tests.unit.lifecycle.copy_network import FakeNetwork, Served
 from tests.unit.lifecycle.disk_node import LAST, LAYOUT, NODE, OTHER, SCHEMA, TABLET, DiskNode, ids, row
 
@@ -105,7 +106,7 @@ def served(*, export: bool = False, further: int = 0, floor: int = 0) -> Served:
     else:
         file = edit.manifest.decode()
         contents[rows_item(file)] = node.disk.read_bytes(f"{LAYOUT.data_of(TABLET)}/{file}")
-        facts = facts_of_files(block)
+        facts = facts_of_files(block, DurableStore.files_format)
     snapshot = CopySnapshot(
         tablet_id=TABLET,
         log=log,

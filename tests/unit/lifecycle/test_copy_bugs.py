@@ -26,6 +26,7 @@ from tests.unit.lifecycle import test_copy_crashes as crashes
 from tests.unit.lifecycle import test_copy_stage as stage
 from tests.unit.lifecycle import test_interrupted_copy as interrupted
 from tests.unit.lifecycle import test_kept_sessions as sessions
+from tests.unit.lifecycle import test_refused_copies as refused
 from tests.unit.lifecycle import test_tablet_copy as copies
 from tests.unit.lifecycle.copy_node import Defect
 from tests.unit.lifecycle.disk_node import LAYOUT, TABLET
@@ -48,7 +49,7 @@ def test_a_replica_that_is_set_aside_before_the_guards_is_missed(monkeypatch: py
     works = {**tablet_copy.TabletCopy._WORKS, tablet_copy.CopyState.CHECKING: planted}
     monkeypatch.setattr(tablet_copy.TabletCopy, "_WORKS", works)
     with pytest.raises(AssertionError):
-        copies.test_a_request_that_a_guard_refuses_changes_no_byte(
+        refused.test_a_request_that_a_guard_refuses_changes_no_byte(
             "lagging", CopyRefusalCode.BAD_TERM, {"hosted": True, "term": 3}, 1
         )
 
@@ -76,6 +77,14 @@ def test_a_snapshot_that_contradicts_itself_and_is_used_is_missed(monkeypatch: p
     monkeypatch.setattr(tablet_copy, "inconsistent", lambda _snapshot, _tablet: None)
     with pytest.raises(AssertionError):
         copies.test_a_source_that_is_behind_or_wrong_is_not_used_and_another_one_is(copies.BEHIND["another tablet"])
+
+
+def test_files_that_no_store_of_this_node_reads_and_that_are_used_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store opens them only when the superblock says READY."""
+    monkeypatch.setattr(CopyFences, "_unusable", lambda _self, _facts, _snapshot: None)
+    with pytest.raises(AssertionError):
+        wrong = copies.BEHIND["files in another format"]
+        copies.test_a_source_that_is_behind_or_wrong_is_not_used_and_another_one_is(wrong)
 
 
 def test_fences_of_the_guards_instead_of_the_tombstone_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ def test_the_facts_survive_and_say_as_of_when_they_are() -> None:
         timestamp=70,
         results=b"r7",
     )
-    files = CopyFacts.from_bytes(facts_of_files(block).to_bytes())
+    files = CopyFacts.from_bytes(facts_of_files(block, "2.1").to_bytes())
     assert (files.rows_form, files.manifest, files.flushed, files.results) == (
         RowsForm.FILES,
         b"files",
@@ -198,6 +198,7 @@ def test_the_facts_survive_and_say_as_of_when_they_are() -> None:
     assert (export.rows_form, export.manifest, export.flushed) == (RowsForm.EXPORT, b"", OpId(2, 9))
     assert (export.table_name, export.schemas, export.timestamp) == ("orders", (b"s1", b"s2"), 90)
     assert (files.floor, export.floor) == (0, 60)
+    assert (files.store_format, export.store_format) == ("2.1", "")
     with pytest.raises(Corrupt):
         CopyFacts.from_bytes(b"\x91")
 

@@ -27,7 +27,7 @@ SNAPSHOT = CopySnapshot(
     last=OpId(3, 9),
     term=3,
     committed_config=TabletConfig(op_id=OpId(2, 3), members=()),
-    facts=facts_of_files(BLOCK).to_bytes(),
+    facts=facts_of_files(BLOCK, "1").to_bytes(),
     items=(SnapshotUnit(name="log/5-9", size_bytes=10, digest="0" * 64),),
 )
 OFFER = CopyOffer(source=SOURCE, session="run-1", ttl_ms=1000, snapshot=SNAPSHOT)
@@ -55,7 +55,7 @@ def test_a_session_that_cannot_be_used_is_refused(changed: dict[str, Any]) -> No
 
 
 def facts(**changed: Any) -> bytes:
-    return facts_of_files(msgspec.structs.replace(BLOCK, **changed)).to_bytes()
+    return facts_of_files(msgspec.structs.replace(BLOCK, **changed), "1").to_bytes()
 
 
 def item(name: str) -> tuple[SnapshotUnit, ...]:

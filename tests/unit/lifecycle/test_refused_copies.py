@@ -1,4 +1,4 @@
-"""Requests for a copy that are refused for what the files or the replica say: no byte changes (rule 17)."""
+"""Requests for a copy that are refused, by every guard that needs a file or a replica: no byte changes (rule 17)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,40 @@ from stelae.spi.members import Member, TabletConfig
 from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 from tests.unit.lifecycle.copy_node import LEADER, TERM, CopyNode, lagging_disk, tombstone_disk
 from tests.unit.lifecycle.disk_node import LAYOUT, NODE, OTHER, TABLET, DiskNode
-from tests.unit.lifecycle.test_tablet_copy import network
+from tests.unit.lifecycle.test_tablet_copy import begun, network
+
+ASKED_WRONGLY: list[tuple[str, CopyRefusalCode, dict[str, Any]]] = [
+    ("tombstone", CopyRefusalCode.INVALID_NAME, {"to": LEADER}),
+    ("tombstone", CopyRefusalCode.OTHER_CONSENSUS_ENGINE, {"consensus": "local"}),
+    ("tombstone", CopyRefusalCode.ILLEGAL_STATE, {"hosted": True}),
+    ("tombstone", CopyRefusalCode.BAD_TERM, {"term": 3}),
+    ("tombstone", CopyRefusalCode.OTHER_LAST_OP_ID, {"last": OpId(1, 8)}),
+    ("lagging", CopyRefusalCode.ILLEGAL_STATE, {"hosted": False}),
+    ("lagging", CopyRefusalCode.BAD_TERM, {"hosted": True, "term": 3}),
+    ("lagging", CopyRefusalCode.OTHER_LAST_OP_ID, {"hosted": True, "last": OpId(1, 8)}),
+    ("lagging", CopyRefusalCode.NOT_NEEDED, {"hosted": True, "log_base": OpId(1, 7)}),
+    ("never", CopyRefusalCode.VOTER_WITHOUT_REPLICA, {}),
+    ("never", CopyRefusalCode.ILLEGAL_STATE, {"hosted": True}),
+]
+
+
+@pytest.mark.parametrize(("place", "code", "changed"), ASKED_WRONGLY)
+@pytest.mark.parametrize("slots", [1, 0])
+def test_a_request_that_a_guard_refuses_changes_no_byte(
+    place: str, code: CopyRefusalCode, changed: dict[str, Any], slots: int
+) -> None:
+    sources = network()
+    node = begun(place, sources)
+    sources.slots = slots
+    tree, operations = node.disk.tree(), node.disk.faults.operations
+    assert node.refusal(**changed) in ({code} if slots else {code, CopyRefusalCode.THROTTLED})
+    assert node.disk.tree() == tree and node.disk.faults.operations == operations
+    assert sources.asked == [] and sources.slots == slots
+    assert (TABLET in node.peers.replicas) == (place == "lagging")
+    assert node.metrics.counts == ["copies_refused"]
+    without_trace = code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and bool(slots)
+    assert node.copies.lost == ({TABLET: True} if without_trace else {})
+
 
 KNOWN = OpId(1, 7)
 """The op id of the committed config that the node knows."""

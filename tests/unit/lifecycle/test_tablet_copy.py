@@ -14,6 +14,7 @@ from stelae.host.metadata_files import CrashPoints
 from stelae.host.superblock import DataState, SuperblockFile
 from stelae.lifecycle import offer_check, tablet_loader
 from stelae.lifecycle.blocking_steps import OffLoop
+from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_source import ALL_DAMAGED
 from stelae.lifecycle.copy_states import CopyState
@@ -228,39 +229,7 @@ def test_the_leader_that_asks_again_disturbs_nothing() -> None:
     assert node.disk.tree() == tree
 
 
-# -- rule 17: what is refused changes no byte ------------------------------------------------------
-
-REFUSED: list[tuple[str, CopyRefusalCode, dict[str, Any]]] = [
-    ("tombstone", CopyRefusalCode.INVALID_NAME, {"to": LEADER}),
-    ("tombstone", CopyRefusalCode.OTHER_CONSENSUS_ENGINE, {"consensus": "local"}),
-    ("tombstone", CopyRefusalCode.ILLEGAL_STATE, {"hosted": True}),
-    ("tombstone", CopyRefusalCode.BAD_TERM, {"term": 3}),
-    ("tombstone", CopyRefusalCode.OTHER_LAST_OP_ID, {"last": OpId(1, 8)}),
-    ("lagging", CopyRefusalCode.ILLEGAL_STATE, {"hosted": False}),
-    ("lagging", CopyRefusalCode.BAD_TERM, {"hosted": True, "term": 3}),
-    ("lagging", CopyRefusalCode.OTHER_LAST_OP_ID, {"hosted": True, "last": OpId(1, 8)}),
-    ("lagging", CopyRefusalCode.NOT_NEEDED, {"hosted": True, "log_base": OpId(1, 7)}),
-    ("never", CopyRefusalCode.VOTER_WITHOUT_REPLICA, {}),
-    ("never", CopyRefusalCode.ILLEGAL_STATE, {"hosted": True}),
-]
-
-
-@pytest.mark.parametrize(("place", "code", "changed"), REFUSED)
-@pytest.mark.parametrize("slots", [1, 0])
-def test_a_request_that_a_guard_refuses_changes_no_byte(
-    place: str, code: CopyRefusalCode, changed: dict[str, Any], slots: int
-) -> None:
-    sources = network()
-    node = begun(place, sources)
-    sources.slots = slots
-    tree, operations = node.disk.tree(), node.disk.faults.operations
-    assert node.refusal(**changed) in ({code} if slots else {code, CopyRefusalCode.THROTTLED})
-    assert node.disk.tree() == tree and node.disk.faults.operations == operations
-    assert sources.asked == [] and sources.slots == slots
-    assert (TABLET in node.peers.replicas) == (place == "lagging")
-    assert node.metrics.counts == ["copies_refused"]
-    without_trace = code is CopyRefusalCode.VOTER_WITHOUT_REPLICA and bool(slots)
-    assert node.copies.lost == ({TABLET: True} if without_trace else {})
+# -- what is refused ------------------------------------------------------------------------------
 
 
 def test_a_voter_of_the_first_config_without_a_replica_may_not_have_begun_yet() -> None:
@@ -342,6 +311,11 @@ def test_a_tablet_whose_metadata_cannot_be_read_is_not_copied() -> None:
 
 # -- rule 18: sources ------------------------------------------------------------------------------
 
+
+def of_store(**changed: str) -> bytes:
+    return msgspec.structs.replace(CopyFacts.from_bytes(SERVED.snapshot.facts), **changed).to_bytes()
+
+
 BEHIND = {
     "an older log": SERVED.changed(last=OpId(1, 26), base=OpId(0, 20)),
     "an older config": SERVED.changed(committed_config=msgspec.structs.replace(CONFIG, op_id=OpId(0, 1))),
@@ -350,6 +324,8 @@ BEHIND = {
     "a log above its term": SERVED.changed(term=4),
     "a config above its log": SERVED.changed(committed_config=msgspec.structs.replace(CONFIG, op_id=OpId(5, 27))),
     "another tablet": SERVED.changed(tablet_id="u"),
+    "files in another format": SERVED.changed(facts=of_store(store_format="a later one")),
+    "files of another engine": SERVED.changed(facts=of_store(store_engine="another")),
     "no facts": SERVED.changed(facts=b"\xc1"),
     "items outside of the stage": SERVED.changed(
         items=(msgspec.structs.replace(SERVED.snapshot.items[0], name="rows/../../x"), *SERVED.snapshot.items)

@@ -25,6 +25,7 @@ from stelae.spi.ids import LogId, NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.wal import SnapshotUnit
 from stelae.wire.call_retries import Response
+from stelae_store_memory import MemoryStore
 
 BEGIN_US = CONNECT_US_MAX + BEGIN_MS_MAX * 1000
 """How long the links to a source are kept for its offer."""
@@ -83,8 +84,7 @@ def test_a_large_offer_is_decoded_by_a_thread_of_copies_and_a_small_one_at_once(
             messenger=messenger,
             peers=SimpleNamespace(members=members),
             config=SimpleNamespace(
-                wire=SimpleNamespace(deadline_ms_max=600_000),
-                store=SimpleNamespace(name="memory", engine=SimpleNamespace(capabilities=frozenset())),
+                wire=SimpleNamespace(deadline_ms_max=600_000), store=SimpleNamespace(name="memory", engine=MemoryStore)
             ),
             turns=SimpleNamespace(now_us=lambda: 0),
             copies=SimpleNamespace(run=run),
@@ -167,8 +167,7 @@ def test_a_session_is_asked_for_again_if_a_message_was_lost(answers: list[Any], 
             messenger=SimpleNamespace(connected=lambda *_lane: object(), call=call),
             peers=SimpleNamespace(members=MagicMock()),
             config=SimpleNamespace(
-                wire=SimpleNamespace(deadline_ms_max=600_000),
-                store=SimpleNamespace(name="memory", engine=SimpleNamespace(capabilities=frozenset())),
+                wire=SimpleNamespace(deadline_ms_max=600_000), store=SimpleNamespace(name="memory", engine=MemoryStore)
             ),
             turns=SimpleNamespace(now_us=lambda: now[0], call_at=call_at),
         )

@@ -126,6 +126,7 @@ def facts(bounds: PartitionBounds, schema: bytes) -> CopyFacts:
         partition=bounds,
         consensus_engine="raft",
         store_engine="memory",
+        store_format="1",
         rows_form=RowsForm.FILES,
         schemas=(schema,),
         manifest=b"",

@@ -15,6 +15,7 @@ from stelae.protocol.copy_messages import (
     ASK_COPY,
     BEGIN_COPY,
     END_COPY,
+    FORMAT_CHARACTERS_MAX,
     REQUEST_BYTES_MAX,
     AskSource,
     BeginCopy,
@@ -87,11 +88,12 @@ class CopyService:
         tablet_id(asked.tablet_id)
         if not asked.store_engine.isidentifier():
             raise CallerError(f"{asked.store_engine[:80]!r} is not the name of a store engine")
+        if len(asked.store_format) > FORMAT_CHARACTERS_MAX:
+            raise CallerError(f"the name of a format has {len(asked.store_format)} characters")
         assert self.source is not None, "handlers are registered with a source"
         # A target that changed its store engine needs another snapshot.
-        key = SessionKey(
-            asked.tablet_id, request.sender, f"{asked.store_engine}/{asked.durable_store:d}{asked.as_export:d}"
-        )
+        form = f"{asked.store_engine}/{asked.store_format}/{asked.durable_store:d}{asked.as_export:d}"
+        key = SessionKey(asked.tablet_id, request.sender, form)
         name = f"copy-{next(self._numbers)}"
         work = partial(self.source.begin, key, partial(self._taker.take, asked, name))
         replica = self._node.replicas.get(asked.tablet_id)

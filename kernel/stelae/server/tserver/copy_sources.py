@@ -79,6 +79,7 @@ class MessengerSources:
         begin = BeginCopy(
             tablet_id=tablet_id,
             store_engine=store.name,
+            store_format=store.engine.files_format,
             durable_store="durable_flush" in store.engine.capabilities,
             as_export=as_export,
         )

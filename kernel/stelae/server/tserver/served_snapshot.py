@@ -177,8 +177,8 @@ class SnapshotTaker:
         store, flusher = replica.applier.store, replica.flusher
         if not asked.durable_store and not asked.as_export:
             return self._whole_log(replica)
-        same_engine = asked.store_engine == flusher.superblock.store_engine
-        if asked.as_export or not same_engine or "files" not in store.capabilities:
+        own = (flusher.superblock.store_engine, store.files_format)
+        if asked.as_export or (asked.store_engine, asked.store_format) != own or "files" not in store.capabilities:
             return self._exported(replica)
         for _ in range(ATTEMPTS_MAX):
             files: StoreSnapshot = self._between_groups(replica, store.snapshot, StoreSnapshot.release)
@@ -186,7 +186,7 @@ class SnapshotTaker:
             # They differ while an edit is durable and not yet committed.
             if (block.manifest, block.flushed) == (files.edit.manifest, files.edit.flushed):
                 pins.callback(files.release)
-                return _Rows(facts_of_files(block), files=files)
+                return _Rows(facts_of_files(block, store.files_format), files=files)
             files.release()
             self._pause()
         raise Unavailable(f"the store of tablet {asked.tablet_id} is being compacted all the time; ask again")
