@@ -237,7 +237,7 @@ class CopyControl(Protocol):
     def admit(self, size_bytes: int) -> int:
         """Allow the copy to fetch bytes, or return the microseconds after which to ask again.
 
-        0 means that they are allowed and counted. A paused copy is never allowed more. Its sessions stay open."""
+        0 means that they are allowed and counted. A paused copy is never allowed more. Its session stays open."""
 
     def cancelled(self) -> bool:
         """Return whether the copy must end. It is asked at least every 100 ms."""

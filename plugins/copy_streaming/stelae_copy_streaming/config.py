@@ -34,7 +34,7 @@ class StreamingConfig:
         1 << 20, unit="bytes", low=4096, high=CHUNK_BYTES_MAX, reason="larger ones gain little and delay other answers"
     )
     chunks_in_flight: int = setting(
-        8, unit="count", low=1, high=256, reason="per copy: hides the way to the sources, and bounds memory"
+        8, unit="count", low=1, high=256, reason="per copy: hides the way to the source, and bounds memory"
     )
     fetch_bytes_per_s_max: int = setting(
         0, unit="bytes/s", low=0, high=1 << 40, reason="for all copies to this node together; 0: no limit"
