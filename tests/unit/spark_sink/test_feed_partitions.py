@@ -12,18 +12,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from stelae.client import Table
 from stelae.client.token_division import TOKENS_MIN
 from stelae_spark_sink import data_source
-from stelae_spark_sink.change_reader import ChangeStreamReader
+from stelae_spark_sink.change_reader import ChangeStreamReader, FeedHistoryExpired
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "note", "type": "string", "nullable": True}]
-TABLETS = 300
+TABLETS, ROWS = 200, 400
 
 
 @pytest.fixture
 def table(make_table: MadeTable) -> Table:
     """A table of many small tablets, with a row in most of them."""
     made = make_table("readings", COLUMNS, ["id"], partition={"hash": [{"columns": ["id"], "buckets": TABLETS}]})
-    made.insert([(n, "first") for n in range(1000)])
+    made.insert([(n, "first") for n in range(ROWS)])
     return made
 
 
@@ -43,17 +43,28 @@ def test_a_batch_of_a_stream_reads_small_tablets_together(table: Table) -> None:
     assert isinstance(reader, ChangeStreamReader)
     ends = [reader.initialOffset()]
     for note in ("first", "second"):
-        table.upsert([(n, note) for n in range(1000)])
+        table.upsert([(n, note) for n in range(ROWS)])
         ends.append(reader.latestOffset(ends[-1], ReadAllAvailable()))
         parts = reader.partitions(*ends[-2:])
         assert TOKENS_MIN <= len(parts) < 100
-        assert rows(reader, parts) == [(n, note) for n in range(1000)]
+        assert rows(reader, parts) == [(n, note) for n in range(ROWS)]
 
 
 def test_the_changes_between_two_times_are_read_from_small_tablets_together(table: Table) -> None:
     given = options(startingTimestamp=f"{table.latest():09}")
     reader = data_source.reader(given, data_source.schema(given))
-    table.upsert([(n, "second") for n in range(1000)])
+    table.upsert([(n, "second") for n in range(ROWS)])
     parts = reader.partitions()
     assert TOKENS_MIN <= len(parts) < 100
-    assert rows(reader, parts) == [(n, "second") for n in range(1000)]
+    assert rows(reader, parts) == [(n, "second") for n in range(ROWS)]
+
+
+def test_history_that_expires_between_the_plan_and_a_task_is_an_error_with_the_next_step(table: Table) -> None:
+    given = options(startingTimestamp=f"{table.latest():09}")
+    reader = data_source.reader(given, data_source.schema(given))
+    table.upsert([(n, "second") for n in range(ROWS)])
+    parts, floor = reader.partitions(), table.latest()
+    for tablet in table._table._tablets:
+        tablet.store.set_history_floor(floor)  # type: ignore[attr-defined]
+    with pytest.raises(FeedHistoryExpired, match="Set 'startingTimestamp' to a later time and accept the gap"):
+        rows(reader, parts)

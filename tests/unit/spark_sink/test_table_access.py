@@ -78,3 +78,20 @@ def test_what_the_host_has_stored_of_another_cluster_is_not_mixed_with_what_the_
 def test_a_worker_without_a_client_has_no_contacts(connects: Connects) -> None:
     connects(known("a:1"))
     assert contacts_of(OPTIONS) is None and read_contacts(OPTIONS[MASTERS]) is None
+
+
+def test_a_worker_connects_from_the_location_of_its_executor(
+    connects: Connects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client reads from the replicas that are nearest to it."""
+    connects(known("a:1"))
+    inner, locations = table_access.connect, []
+
+    def connect(*given: Any, location: str, **others: Any) -> Any:
+        locations.append(location)
+        return inner(*given, **others)
+
+    monkeypatch.setattr(table_access, "connect", connect)
+    monkeypatch.setenv(table_access.LOCATION, "/oslo/rack-3")
+    client_of(OPTIONS)
+    assert locations == ["/oslo/rack-3"]

@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from stelae.client import Table, to_datetime
+from stelae.client import ScanToken, Table, to_datetime
 from stelae_spark_sink import data_source
-from stelae_spark_sink.table_reader import SHOWN_COLUMNS_MAX, TableReader
+from stelae_spark_sink.table_reader import SHOWN_COLUMNS_MAX, TableReader, TokenPartition
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "day", "type": "date"}]
@@ -46,3 +46,19 @@ def test_a_wide_table_has_a_short_line(make_table: MadeTable, capsys: pytest.Cap
     planned(where=f'[["c1", "in", [{values}]]]').partitions()
     line = capsys.readouterr().err
     assert f", and {300 - SHOWN_COLUMNS_MAX} more, where" in line and len(line) < 800
+
+
+@pytest.mark.parametrize("wall", [1, 1 << 62], ids=["behind", "ahead"])
+def test_a_query_sees_the_acknowledged_rows_whatever_the_clock_of_the_driver_says(
+    table: Table, monkeypatch: pytest.MonkeyPatch, wall: int
+) -> None:
+    table.insert([(n, date(2026, 6, 1)) for n in range(10)])
+    table._table._writer.written.clear()  # Another client has written them.
+    monkeypatch.setattr(table._table, "_wall_timestamp", lambda: wall)
+    reader = planned()
+    parts = reader.partitions()
+    assert sorted(n for part in parts for batch in reader.read(part) for n in batch.column("id").to_pylist()) == [
+        *range(10)
+    ]
+    times = {ScanToken.from_bytes(part.token).at for part in parts if isinstance(part, TokenPartition)}
+    assert len(times) == 1 and all(at is not None and 1 < at < 1 << 62 for at in times)
