@@ -58,6 +58,24 @@ def test_a_table_created_with_columns_has_lost_its_options_and_takes_those_of_a_
         spark.sql("DROP TABLE lost")
 
 
+def test_save_as_table_writes_and_leaves_a_table_of_the_catalog_without_options(
+    spark: SparkSession, masters: str, client: Client
+) -> None:
+    """The reference page warns of it. Spark hands over the same options as for ``save``, so it cannot be refused."""
+    table = client.create_table("saved", {"id": "int64"}, "id", replicas=1)
+    writer = spark.range(3).write.format("stelae").options(masters=masters, table="saved")
+    writer.mode("append").saveAsTable("left")
+    try:
+        assert table.scan().count() == 3
+        with pytest.raises(AnalysisException, match=r"CREATE TEMPORARY VIEW v USING stelae OPTIONS"):
+            spark.table("left").collect()
+        found = spark.sql(f"SELECT * FROM left WITH (masters = '{masters}', table = 'saved')")
+        assert found.count() == 3
+    finally:
+        spark.sql("DROP TABLE left")
+    assert table.scan().count() == 3
+
+
 # -- what Spark refuses, and what the reference page says to use instead ---------------------------
 
 
