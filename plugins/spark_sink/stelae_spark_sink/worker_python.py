@@ -12,7 +12,7 @@ from stelae_spark_sink.job_errors import SPARK_ERRORS
 
 PYSPARK_PYTHON = "PYSPARK_PYTHON"
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
-"""Set by ``spark-submit``, which has started the JVM and chosen the Python of the workers."""
+"""Set by ``spark-submit``, which has chosen the Python of the workers."""
 
 _NOT_FOUND = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: stelae."
 
@@ -21,12 +21,17 @@ class SourceNotFound(ConfigError, code="SPARK_SOURCE_NOT_FOUND"):
     """The Python of Spark's workers has no Stelae, so that Spark does not know the data source."""
 
 
+def is_submitted() -> bool:
+    """Return whether ``spark-submit`` has started this process, which has a JVM then."""
+    return GATEWAY_PORT in os.environ
+
+
 def choose_worker_python() -> None:
     """Let the Python workers of a session that this process starts run under its own interpreter.
 
     Without it, they run under the ``python3`` on the path, which is another one if the environment is not activated.
     A choice of the user stays."""
-    if GATEWAY_PORT not in os.environ:
+    if not is_submitted():
         os.environ.setdefault(PYSPARK_PYTHON, sys.executable)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
+from stelae_spark_sink.backup.run_command import run_list_command
+from stelae_spark_sink.local_session import NoSpark
 from stelae_spark_sink.worker_python import (
     GATEWAY_PORT,
     PYSPARK_PYTHON,
@@ -43,3 +46,12 @@ def test_other_errors_of_spark_stay_what_they_are() -> None:
     with pytest.raises(AnalysisException) as raised, source_expected():
         raise error
     assert raised.value is error
+
+
+def test_a_backup_without_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error was JAVA_GATEWAY_EXITED, of a Spark job that had failed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("JAVA_HOME", GATEWAY_PORT):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(NoSpark, match="stelae-spark needs Java 17 or newer: install it"):
+        run_list_command(str(tmp_path), None, as_json=False)

@@ -18,7 +18,8 @@ from stelae_spark_sink import option_values
 from stelae_spark_sink.backup import functions
 from stelae_spark_sink.backup.backup_root import BackupEntry
 from stelae_spark_sink.backup.chains import Backup
-from stelae_spark_sink.worker_python import choose_worker_python
+from stelae_spark_sink.local_session import check_spark
+from stelae_spark_sink.worker_python import choose_worker_python, is_submitted
 
 
 def masters_of(directory: Path | None, connect: str) -> Sequence[str]:
@@ -141,7 +142,9 @@ def run_clean_command(folder: str, table: str | None, before: str, *, dry_run: b
 
 
 def _session(command: str) -> SparkSession:
-    """Return the session of ``spark-submit``, or a local one."""
+    """Return the session of ``spark-submit``, or a local one. ``NoSpark``: there is no Java for a local one."""
+    if not is_submitted():
+        check_spark("stelae-spark")
     choose_worker_python()
     return SparkSession.builder.appName(f"stelae-spark {command}").getOrCreate()
 
