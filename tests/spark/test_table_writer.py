@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stelae.client import AddColumn, Client, DropColumn, Table
+from stelae.client.locations import NoSuchTable
 from stelae.spark import create_rejects_table
 from stelae.spi.errors import SchemaMismatch
 from stelae_spark_sink import data_source, task_writer
@@ -109,3 +110,19 @@ def test_a_column_that_is_dropped_meanwhile_fails_the_task_with_the_columns_of_t
         writer.write(batches())
     with pytest.raises(SchemaMismatch, match="note"):
         job(masters)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "nope"}, r"no table 'nope'; there are: .*; create one with stelae\.spark\.create_table_from\("),
+        ({"rejectsTable": "nope"}, r"no table 'nope'; .*; create one with stelae\.spark\.create_rejects_table\("),
+    ],
+)
+def test_a_job_without_its_table_is_refused_with_the_function_that_creates_one(
+    masters: str, table: Table, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NoSuchTable, match=message):
+        job(masters, **options)
+    with pytest.raises(NoSuchTable, match=message):
+        data_source.stream_writer({"masters": masters, "table": NAME, **options}, GIVEN, overwrite=False)

@@ -30,7 +30,7 @@ from stelae_spark_sink.rejects_table import check_rejects_table, complete_reject
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
-from stelae_spark_sink.write_checks import check_columns
+from stelae_spark_sink.write_checks import CREATE_TABLE, check_columns, created_with
 
 END_TASKS_S = 30.0
 """How long ending the tasks of a failed job is tried, in seconds. The cluster may be the reason why it has failed."""
@@ -57,7 +57,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SourceOptions, given: StructType, *, overwrite: bool) -> None:
         self._fence = _fence_of(options, overwrite=overwrite)
-        table = table_of(options, planning=True)
+        with created_with(CREATE_TABLE):
+            table = table_of(options, planning=True)
         self._table_id = table.table_id
         self._options = options.found_by(contacts_of(options))
         check_columns(table, options, given)

@@ -21,6 +21,7 @@ from stelae_spark_sink.json_filters import plain_text
 from stelae_spark_sink.options import OPERATION, REJECTS_TABLE, SOURCE, TABLE, SourceOptions, write_timeout_s
 from stelae_spark_sink.row_values import rows_of
 from stelae_spark_sink.table_access import table_of
+from stelae_spark_sink.write_checks import CREATE_REJECTS_TABLE, created_with
 
 KEY = ("table", "source", "epoch", "row_hash")
 COLUMNS: Mapping[str, str] = {
@@ -56,13 +57,14 @@ def check_rejects_table(options: SourceOptions) -> None:
     name = options.get(REJECTS_TABLE)
     if name is None:
         return
-    table = table_of(options, name, planning=True)
+    with created_with(CREATE_REJECTS_TABLE):
+        table = table_of(options, name, planning=True)
     types = {column: kind for column, kind in table.columns.items() if column in COLUMNS}
     if types == COLUMNS and tuple(table.key) == KEY and _takes_these_columns(table):
         return
     expected = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
     fact = f"table {name!r} cannot store rejects: it needs the columns {expected}; key {', '.join(KEY)}"
-    raise SchemaMismatch(f"{fact}; create one with stelae.spark.create_rejects_table(masters, name)")
+    raise SchemaMismatch(f"{fact}; create one with {CREATE_REJECTS_TABLE}")
 
 
 def _takes_these_columns(table: Table) -> bool:

@@ -24,7 +24,7 @@ from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
-from stelae_spark_sink.write_checks import check_columns
+from stelae_spark_sink.write_checks import CREATE_TABLE, check_columns, created_with
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -64,7 +64,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: SourceOptions, given: StructType) -> None:
-        check_columns(table_of(options), options, given)  # A stream plans a batch whenever one is due.
+        with created_with(CREATE_TABLE):
+            table = table_of(options)  # A stream plans a batch whenever one is due.
+        check_columns(table, options, given)
         self._options = options.found_by(contacts_of(options))
         check_rejects_table(options)
 

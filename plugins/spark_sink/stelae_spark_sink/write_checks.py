@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from stelae.client import Table
+from stelae.client.locations import NoSuchTable
 from stelae.client.row_input import KEY_ONLY
 from stelae.spi.errors import CallerError
 from stelae_spark_sink.options import IGNORE_NULL, OPERATION, BadOption, SourceOptions
 from stelae_spark_sink.spark_types import column_types
+
+CREATE_TABLE = "stelae.spark.create_table_from(frame, masters, name, key=[...])"
+CREATE_REJECTS_TABLE = "stelae.spark.create_rejects_table(masters, name)"
+
+
+@contextmanager
+def created_with(function: str) -> Iterator[None]:
+    """Let the error for a table that does not exist name the function that creates one."""
+    try:
+        yield
+    except NoSuchTable as error:
+        error.args = (f"{error}; create one with {function}",)
+        raise
 
 
 def check_columns(table: Table, options: SourceOptions, given: StructType) -> None:
