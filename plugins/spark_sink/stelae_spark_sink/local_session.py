@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,11 @@ def check_spark(wanted_by: str) -> None:
         raise NoSpark(f"{wanted_by} needs Java 17 or newer: install it, and put java on the path or set JAVA_HOME")
 
 
+def ignore_pandas_warning() -> None:
+    """Do not show the warning of PySpark about pandas 3: our commands give Spark Arrow batches alone, never pandas."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+
+
 def local_session(
     name: str, log_path: Path, *, master: str = "local[2]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
@@ -60,6 +66,7 @@ def local_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    ignore_pandas_warning()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
     for setting, value in {**_SETTINGS, **(settings or {})}.items():

@@ -18,7 +18,7 @@ from stelae_spark_sink import option_values
 from stelae_spark_sink.backup import functions
 from stelae_spark_sink.backup.backup_root import BackupEntry
 from stelae_spark_sink.backup.chains import Backup
-from stelae_spark_sink.local_session import check_spark
+from stelae_spark_sink.local_session import check_spark, ignore_pandas_warning
 from stelae_spark_sink.worker_python import choose_worker_python, is_submitted
 
 
@@ -146,6 +146,7 @@ def _session(command: str) -> SparkSession:
     if not is_submitted():
         check_spark("stelae-spark")
     choose_worker_python()
+    ignore_pandas_warning()
     return SparkSession.builder.appName(f"stelae-spark {command}").getOrCreate()
 
 
