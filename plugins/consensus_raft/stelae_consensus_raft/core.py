@@ -116,9 +116,11 @@ class RaftCore(ConsensusCore):
         That holds for two kinds of events. A ``Persisted`` can wait unless it would commit an entry: a follower's
         acknowledgement does not need it, because the driver sends it by itself. An ``AppendReply`` can wait unless it
         would commit an entry, confirm a read or cause a message."""
-        state = self._state
-        handing_over = state.leadership is not None and state.leadership.handover is not None
-        if state.fatal or state.campaign is not None or handing_over:
+        state, leadership = self._state, self._state.leadership
+        if state.fatal or state.campaign is not None:
+            return False
+        # After a change of voters the next turn counts anew what the present ones have acknowledged.
+        if leadership is not None and (leadership.handover is not None or leadership.majority_changed):
             return False
         if isinstance(event, Persisted):
             if (
@@ -127,7 +129,7 @@ class RaftCore(ConsensusCore):
                 and event.ready_id >= state.hard_state_ready_id
             ):
                 return False  # The time that the vote took to become durable is measured with this event.
-            if state.leadership is None and state.election_deadline_us is None:
+            if leadership is None and state.election_deadline_us is None:
                 return False  # No deadline starts a later turn: an idle learner would never know what is durable.
             return event.ready_id < state.ready.next_id and not self._leader.would_commit(
                 state.durable.after(event.ready_id)

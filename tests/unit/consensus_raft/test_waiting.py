@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stelae.spi.consensus_events import Campaign, Persisted, Proposal, Propose, ReadRequest, Received, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.log import EntryKind
+from stelae.spi.members import Member, MemberType
 from stelae_consensus_raft.config import RaftConfig
 from stelae_consensus_raft.messages import AppendRefusal, AppendReply, VoteRequest
-from tests.unit.consensus_raft.solo import A, B, Solo, entries
+from tests.unit.consensus_raft.solo import ME, A, B, Solo, entries, members
 
 ENTRY = OpId(2, 3)
 """The first one that is proposed."""
@@ -88,3 +90,18 @@ def test_a_followers_durability_waits_and_a_candidates_does_not() -> None:
     assert solo.core.can_wait(Persisted(solo.fresh[-1].id))
     solo.step(Campaign(hinted=False))
     assert not solo.core.can_wait(Persisted(solo.fresh[-1].id)), "its own vote may be in it"
+
+
+def test_none_waits_after_a_change_of_voters_which_may_confirm_a_read() -> None:
+    """B has acknowledged the round of the read, and counts as soon as it is promoted, at the end of a turn."""
+    joining = Member(node_id=B, address="node:1", member_type=MemberType.PRE_VOTER)
+    two = members(ME, A, op_id=OpId(1, 1))
+    solo = Solo(config=msgspec.structs.replace(two, members=(*two.members, joining))).serve()
+    solo.step(Tick(1), ReadRequest(7))
+    solo.holds = True
+    ready = solo.ack(B, round_number=1)[-1]
+    assert ready.append is not None and ready.append.entries[0].kind is EntryKind.CONFIG
+    assert not any(one.reads_ready for one in solo.readies)
+    assert not solo.core.can_wait(Persisted(ready.id))
+    solo.step(Persisted(ready.id))
+    assert any(one.reads_ready for one in solo.readies)

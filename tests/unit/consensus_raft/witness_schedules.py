@@ -6,12 +6,14 @@ has every committed entry, and that no two different entries are committed at on
 from __future__ import annotations
 
 from stelae.spi.consensus import Role
+from stelae.spi.core_restore import merged
 from stelae.spi.members import ChangeRole, Member, MemberChange, MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_nodes import ClusterNode, node_name
 from stelae.testing.conformance.consensus_witnesses import has_rows, join_witness
 from stelae_consensus_raft import RaftEngine
 from stelae_consensus_raft.config import RaftConfig
+from stelae_consensus_raft.progress import PeerState
 from tests.unit.consensus_raft.schedules import T_US, Schedule
 
 NODES_MAX = 7
@@ -123,7 +125,22 @@ class WitnessSchedule(Schedule):
                 self.cluster.persist(node.number)
         self.cluster.advance(2 * T_US)
         self.create_replicas(0)
+        self._copy_to_those_in_need()
         self.cluster.advance(T_US)
+
+    def _copy_to_those_in_need(self) -> None:
+        """Give a former witness that is added again the rows and the log of a leader whose log begins after its end."""
+        leader = self._serving()
+        for peer in leader.status.peers if leader is not None else ():
+            number = int(peer.node_id, 16)
+            if leader is None or peer.state != PeerState.COPY or number not in self.cluster.nodes:
+                continue
+            self.cluster.crash(number)
+            self.cluster.install(number, leader.number)
+            disk = self.cluster.nodes[number].disk
+            disk.hard_state, disk.log_only = merged(disk.hard_state, leader.status.term), False
+            self.cluster.start(number)
+            self.seen.add("replica copied")
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -138,8 +155,9 @@ class WitnessSchedule(Schedule):
         for member in leader.status.config.members:
             node = self.cluster.nodes.get(int(member.node_id, 16))
             if node is not None:
-                both = min(len(node.log), len(leader.log))  # The log of a witness begins late.
-                assert node.log[-both:] == leader.log[-both:], f"node {node.number} did not converge"
+                late = max(node.disk.base.index, leader.disk.base.index)  # The log of a witness begins late.
+                ends = [[one for one in log if one.op_id.index > late] for log in (node.log, leader.log)]
+                assert ends[0] == ends[1], f"node {node.number} did not converge"
                 assert node.status.commit == leader.log[-1].op_id.index
                 assert (node.status.role is Role.LEADER) == (node is leader)
         assert leader.log[-1].body == b"last" and not leader.disk.log_only
