@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from stelae.host.new_replica import NewReplica
+from stelae.host.new_replica import LogStart, NewReplica
 from stelae.host.replica_state import ReplicaState
 from stelae.host.settings import TabletSettings
 from stelae.host.superblock import PartitionBounds
@@ -27,6 +27,7 @@ from stelae.server.tserver.tablet_service import TabletService
 from stelae.spi.errors import PeerError, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
+from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
 
 SCHEMA = schema_from_plain({"columns": [{"name": "id", "type": "int64"}], "key": ["id"]})
 SCHEME = PartitionSchema((HashLevel((1,), 2),)).to_bytes()
@@ -49,6 +50,7 @@ class Server:
         self.node: Any = SimpleNamespace(
             config=SimpleNamespace(consensus=SimpleNamespace(name="raft"), tablet=None),
             messenger=SimpleNamespace(on_message=self._on_message),
+            node_id=NodeId("b" * 32),
             replicas={} if hosts is None else {hosts: object()},
         )
         manager: Any = SimpleNamespace(create=self._create)
@@ -96,6 +98,15 @@ WILD = {
     "a huge bucket": {"partition": PartitionBounds(hash_buckets=((1 << 64) - 1,), scheme=SCHEME)},
     "a column that is none": {
         "partition": PartitionBounds(hash_buckets=(1,), scheme=PartitionSchema((HashLevel((7,), 2),)).to_bytes())
+    },
+    "a log that begins after more recoveries than there can have been": {
+        "log_only": LogStart(
+            base=OpId(1, 5),
+            committed=TabletConfig(op_id=OpId(0, 0), members=()),
+            leader=NodeId("a" * 32),
+            term=first_term(EPOCHS_AHEAD_MAX + 1, 0),
+            had_vote=False,
+        )
     },
     "a scheme that is cut short": {"partition": PartitionBounds(hash_buckets=(1,), scheme=SCHEME[:-1])},
 }
