@@ -162,8 +162,7 @@ class Connection:
         answer = await self.ask_any(tracker, DESCRIBE, encode(DescribeRequest(tablet_id)), deadline, Lane.CONTROL)
         described = decode(answer.body[0], Description)
         leader = self.member_lookup.tracker(tablet_id, described.members)
-        if described.leader is not None:
-            leader.refused_by(leader.current, described.leader)
+        leader.learn(leader.members, described.leader)
         return ConnectedTablet(self, tablet_id, Schema.from_bytes(described.schema), leader)
 
     def add_peers(self, members: Sequence[tuple[NodeId, str]]) -> None:
