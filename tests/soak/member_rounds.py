@@ -93,7 +93,7 @@ async def change_members(cluster: LocalCluster, rounds: int) -> RoundsReport:
             for task in tasks:
                 task.cancel()
         report.longest_gap_ms = writers.acks.longest_gap_ms(began_s, time.monotonic())
-        report.acknowledged, report.retries = len(writers.acknowledged), table.retries
+        report.acknowledged, report.retries = len(writers.acknowledged), sum(table.retries.values())
         await _verify(cluster, client, table, replicas, writers, report)
     return report
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
@@ -399,8 +399,8 @@ class ConnectedTablet:
         self._writer.is_gone = is_gone
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again."""
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again, by the code of the error that made it necessary."""
         return self._writer.retries
 
     def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.leader_tracker import LeaderTracker
@@ -30,8 +30,8 @@ class SpreadTablet:
         self._lookups = connection.lookups(tablet.tablet_id, tablet.schema)
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again."""
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again, by the code of the error that made it necessary."""
         return self._tablet.retries
 
     def send(self, encoded: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:

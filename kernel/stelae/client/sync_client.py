@@ -183,8 +183,8 @@ class Table(WriteMethods, FeedMethods):
         return self._table.partition
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again since the table was opened."""
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again since the table was opened; see ``AsyncTable.retries``."""
         return self._table.retries
 
     @property

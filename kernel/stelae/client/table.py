@@ -28,7 +28,7 @@ from stelae.client.session import AsyncSession, SessionOptions, checked_options
 from stelae.client.table_definition import range_of
 from stelae.client.table_lookup import TableLookup
 from stelae.client.table_writer import TableWriter
-from stelae.client.tablet_access import Newer, Reopen, TabletAccess
+from stelae.client.tablet_access import Newer, Reopen, TabletAccess, retries_of
 from stelae.client.times import At, from_wall_us, hybrid, to_datetime
 from stelae.client.tokens import BadToken, ScanToken, TokenPart, checked_token
 from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
@@ -155,9 +155,9 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         return partition_schema_to_plain(self.schema, self.partitioning.partition_schema)
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again since the table was opened."""
-        return sum(tablet.retries for tablet in self._by_id.values())
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again since the table was opened, by the code of the error."""
+        return retries_of(self._by_id.values())
 
     def key_range(self, start: Any = None, end: Any = None) -> KeyRange:
         """Return the range of keys from ``start`` to before ``end``, for ``AddRange`` and ``DropRange``.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from stelae.client.locations import TableLocation
@@ -15,8 +16,8 @@ class TabletAccess(WritableTablet, ReadableTablet, Protocol):
     """A tablet that can be written and read."""
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again."""
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again, by the code of the error that made it necessary."""
         ...
 
     def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Awaitable[Sequence[FoundPart]]:
@@ -31,3 +32,11 @@ It does not wait for a change of the table that is under way."""
 
 Reopen = Callable[[TableLocation, float], Awaitable[tuple[TableLocation, Sequence[TabletAccess]]]]
 """Looks a table up again within a number of seconds, and returns its location and its tablets."""
+
+
+def retries_of(tablets: Iterable[TabletAccess]) -> Counter[str]:
+    """Return how many times operations of some tablets were sent again, by the code of the error."""
+    found: Counter[str] = Counter()
+    for tablet in tablets:
+        found.update(tablet.retries)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from stelae.client.leader_tracker import LeaderTracker
@@ -68,8 +68,8 @@ class TabletWriter:
         return self._core.pending
 
     @property
-    def retries(self) -> int:
-        """How many times an operation was sent again."""
+    def retries(self) -> Mapping[str, int]:
+        """How many times an operation was sent again, by the code of the error that made it necessary."""
         return self._core.retries
 
     def write(self, operation: Operation, timeout_s: float, *, follows: bool = False) -> asyncio.Future[OpResult]:

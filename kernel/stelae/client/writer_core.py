@@ -17,6 +17,7 @@ Three rules ensure that every operation takes effect exactly once (``durability.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -56,6 +57,9 @@ BACKOFF_S_MAX = 0.25
 
 ATTEMPT_MS = 2_000
 """How long a request may stay unanswered before its operations are sent again."""
+
+UNANSWERED = "UNANSWERED"
+"""Counts operations without a result in the reply to their request. No error has this code."""
 
 
 class Waiter(Protocol):
@@ -151,8 +155,8 @@ class WriterCore:
         self._last_error = "no node answered"
         self._without_replica: set[NodeId] = set()
         """Members whose last answer was that they have no replica."""
-        self.retries = 0
-        """How many times an operation was sent again."""
+        self.retries: Counter[str] = Counter()
+        """How many times an operation was sent again, by the code of the error that made it necessary."""
 
     @property
     def pending(self) -> int:
@@ -258,18 +262,18 @@ class WriterCore:
             self._take_reply(ops, reply)
         elif isinstance(error, NotLeader):
             moved = self._leader.refused_by(node, error.leader)
-            self._retry(ops, pause=not moved)
+            self._retry(ops, error, pause=not moved)
         elif isinstance(error, RetryableError):
             if not isinstance(error, Overloaded):  # An overloaded node leads, so no other node can accept the write.
                 self._leader.failed(node)
-            self._retry(ops, pause=True)
+            self._retry(ops, error, pause=True)
         elif isinstance(error, CallerError):
             for op in ops:
                 self._fail(op, error)
         else:
             # The node has a defect or sent an invalid message. Another node may accept the write.
             self._leader.failed(node)
-            self._retry(ops, pause=True)
+            self._retry(ops, error, pause=True)
 
     def _no_replica(self, ops: list[_Op], node: NodeId, error: NoSuchTablet) -> None:
         """Handle the answer that a node has no replica: another member may have one, or the tablet was moved or
@@ -287,7 +291,7 @@ class WriterCore:
                     self._fail(op, error)
             if self._pending:
                 self._ports.ask_if_gone(error)
-        self._retry(ops, pause=True)
+        self._retry(ops, error, pause=True)
 
     def _take_reply(self, ops: list[_Op], reply: WriteReply) -> None:
         """Give the results of a reply to their operations, and retry the operations without a result."""
@@ -301,10 +305,13 @@ class WriterCore:
                     op.waiter.set_result(answer.result)
         undecided = [op for op in ops if op.sequence in self._pending]
         if undecided:
-            self._retry(undecided, pause=True)
+            self._retry(undecided, None, pause=True)
 
-    def _retry(self, ops: list[_Op], *, pause: bool) -> None:
-        """Queue operations again under their sequence numbers, and end those whose deadline has passed."""
+    def _retry(self, ops: list[_Op], error: StelaeError | None, *, pause: bool) -> None:
+        """Queue operations again under their sequence numbers, and end those whose deadline has passed.
+
+        ``error`` is why they have no outcome yet; ``None``: the reply had none for them."""
+        code = UNANSWERED if error is None else error.code
         now = self._ports.now_s()
         for op in ops:
             if op.sequence not in self._pending:
@@ -314,7 +321,7 @@ class WriterCore:
                 self._fail(op, DeadlineExceeded(fact))
             else:
                 self._queue.append(op)
-                self.retries += 1
+                self.retries[code] += 1
         if not self._queue:
             return
         if pause:

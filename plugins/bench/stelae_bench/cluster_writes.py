@@ -44,7 +44,7 @@ class Writes:
         finally:
             network.close()
             disk.close()
-        self._report.retries = table.retries
+        self._report.retries = sum(table.retries.values())
         await self._verify(table)
 
     async def _loads(self, table: AsyncTable, disk: BareDisk, network: BareNetwork) -> None:

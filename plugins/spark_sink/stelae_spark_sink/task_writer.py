@@ -81,7 +81,7 @@ class _TaskWriter:
         self._timeout_s = write_timeout_s(options)
         self._table = table_of(options)
         self.result.table_ids.add(self._table.table_id)
-        self._retries_before = self._table.retries
+        self._retries_before = sum(self._table.retries.values())
         self._epoch = self._table.epoch(*fence)
         self._where = replaced_rows(self._table, options)
         self._rejects = rejects_of(options, fence)
@@ -93,7 +93,7 @@ class _TaskWriter:
     def finish(self) -> TaskResult:
         """Return the result of the task."""
         self.result.tablets.update(self._epoch.tablets)
-        self.result.retries = self._table.retries - self._retries_before
+        self.result.retries = sum(self._table.retries.values()) - self._retries_before
         if self._rejects is not None:
             self.result.rejects_tablets.update(self._rejects.tablets)
         return self.result

@@ -75,7 +75,7 @@ class MemoryTablet:
         self.splits: list[bytes] = []
         self.size_bytes = 0
         self.held = False
-        self.retries = 0
+        self.retries: dict[str, int] = {}
         self.error: Exception | None = None
         self.refusal: CallerError | None = None  # With which it answers every operation.
         self._waiting: list[tuple[Operation, asyncio.Future[OpResult]]] = []

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.writer_core import WriterCore
+from stelae.client.writer_core import UNANSWERED, WriterCore
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.operations import operation
 from stelae.spi.errors import DeadlineExceeded, NotLeader, StelaeError, Unavailable
@@ -147,3 +147,14 @@ def test_an_operation_past_its_deadline_is_of_unknown_fate_and_is_not_sent_again
     assert isinstance(waiter.outcome, DeadlineExceeded)
     world.write()
     assert world.requests() == [("a", 1, [1]), ("b", 2, [2])]
+
+
+def test_retries_are_counted_by_the_code_of_the_error_that_made_them_necessary() -> None:
+    world = World()
+    world.write()
+    world.write()
+    world.answer(0, NotLeader("b"))
+    world.answer(1, NotLeader("b"))
+    world.answer(2, Unavailable("the connection was lost"))
+    world.answer(3, done(3))
+    assert dict(world.core.retries) == {"NOT_LEADER": 2, "UNAVAILABLE": 1, UNANSWERED: 1}

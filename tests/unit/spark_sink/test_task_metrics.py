@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -22,14 +23,16 @@ class RetryingTable:
     name = "t"
     table_id = "t1"
     schema = SimpleNamespace(by_name={})
-    retries = 7
     tablets: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        self.retries = Counter(NOT_LEADER=7)
 
     def epoch(self, source: str, epoch: int) -> RetryingTable:
         return self
 
     def write(self, kind: Any, rows: Any, **options: Any) -> WriteResult:
-        self.retries += 2
+        self.retries.update(NOT_LEADER=1, UNAVAILABLE=1)
         return WriteResult(rows=sum(part.num_rows for part in rows), failed=0, failures=(), timestamp=1)
 
 
