@@ -28,12 +28,14 @@ class LoopSample(msgspec.Struct, frozen=True, kw_only=True):
             all processes share.
         latencies_ms: the latency of each successful call, in the order of the answers.
         problems: what was wrong with other answers.
+        retries: how often a write was sent again, by the code of the error that made it necessary.
     """
 
     began: float
     ended: float
     latencies_ms: list[float]
     problems: list[str]
+    retries: dict[str, int] = {}
 
 
 async def run_calls(
