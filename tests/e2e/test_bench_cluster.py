@@ -20,6 +20,8 @@ BENCH = [sys.executable, "-m", "stelae", "bench", "cluster"]
 SHORT = ["--quick", "--seconds", "0.1", "--scale", "0.001"]
 RUN_S = 120
 LOADS = {"ops_per_s", "p50_ms", "p99_ms"}
+COSTS = {f"{who}cpu_us_per_op" for who in ("", "client_", "leader_", "followers_")} | {"switches_per_op"}
+SCANNED = {"rows_per_s", "parquet_rows_per_s", "vs_parquet", "cpu_us_per_op"}
 BARE = {"fdatasync_4k_us", "zmq_rtt_us"}
 
 
@@ -71,13 +73,22 @@ def test_the_document_holds_every_part_and_every_acknowledged_row(tmp_path: Path
         assert is_spread(document[name], {"rows_per_s", "mb_per_s"})
         assert 0 < document[name]["rows"] <= 150_000
     assert document["bulk"]["scale"] == 0.001
-    assert is_spread(document["scan"], {"rows_per_s", "parquet_rows_per_s", "vs_parquet"})
-    assert document["scan"]["table"] == "lineitem"
-    assert 6005 >= document["scan"]["rows"] > document["bulk"]["rows"], "what warmed up is there, too"
+    for name in ("scan_unflushed", "scan_flushed"):
+        assert is_spread(document[name], SCANNED)
+        assert document[name]["table"] == "lineitem"
+        assert 6005 >= document[name]["rows"] > document["bulk"]["rows"], "what warmed up is there, too"
     modes = [(row["mode"], row["in_flight"]) for row in document["reads"]]
     one_by_one = [(mode, n) for mode in ("latest", "snapshot") for n in (1, 16, 64)]
     assert modes == sorted([*one_by_one, ("latest, 1000 keys", 1)])
     assert [row["workload"] for row in document["ycsb"]] == [*"ABCDEF"]
+    for row in [*document["writes"], document["writes_8x8"]]:
+        assert is_spread(row, COSTS | {"ops_per_entry"})
+    for row in [*document["reads"], *document["ycsb"]]:
+        assert is_spread(row, {"cpu_us_per_op", "client_cpu_us_per_op", "switches_per_op"})
+        assert all(row[f"{name}_min"] >= 0 for name in COSTS), "a node may do nothing in a slot of 25 ms"
+    assert {row["rows"] for row in document["reads"]} == {document["reads"][0]["rows"]}
+    assert document["reads"][0]["rows"] > document["bulk_mixed"]["rows"]
+    assert is_spread(document["writes_8x8"], {"vs_one_process"})
     assert document["machine"]["rounds"] == 5
     assert document["machine"]["settings"]["store_engine"] == "columnar"
     assert document["rows_read"] == document["rows_acked"] > 1000
@@ -94,7 +105,9 @@ def test_another_store_is_measured_and_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["machine"]["settings"]["store_engine"] == "memory"
-    assert is_spread(document["scan"], {"rows_per_s", "parquet_rows_per_s", "vs_parquet"})
+    assert is_spread(document["scan_unflushed"], SCANNED)
+    assert document["scan_flushed"] is None
+    assert document["left_out"]["scan_flushed"] == "the store 'memory' has no files to flush rows to"
     assert (document["problems"], document["ok"]) == ([], True)
 
 
@@ -107,9 +120,31 @@ def test_when_lineitem_cannot_be_made_it_is_left_out_and_the_rest_runs(tmp_path:
     document = json.loads(done.stdout)
     assert "lineitem" in document["left_out"]
     assert (document["bulk"], document["writes"]) == (None, [])
-    assert document["scan"]["table"] == "mixed"
-    assert document["scan"]["rows"] > document["bulk_mixed"]["rows"] > 0
+    assert document["scan_flushed"]["table"] == document["scan_unflushed"]["table"] == "mixed"
+    assert document["scan_flushed"]["rows"] > document["bulk_mixed"]["rows"] > 0
     assert "lineitem is left out: " in done.stderr
+
+
+def test_a_peer_is_measured_beside_and_reads_by_leases_are_named(tmp_path: Path) -> None:
+    driver, work = tmp_path / "driver.py", tmp_path / "work"
+    work.mkdir()
+    driver.write_text("""
+import json, os
+for work in ("get", "get_snapshot"):
+    for in_flight in os.environ["STELAE_BENCH_IN_FLIGHT"].split():
+        print(json.dumps({"work": work, "in_flight": int(in_flight), "ops_per_s": 100.0, "p50_ms": 1.0}))
+""")
+    peer = f"other={sys.executable} {driver}"
+    done = bench("--json", *SHORT, "--parts", "reads", "--leases", "--peer", peer, "--dir", str(work))
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["machine"]["settings"]["leases"] is True
+    assert [set(row["peers"]) for row in document["reads"]] == [{"other"}] * 3 + [set()] + [{"other"}] * 3
+    row = document["reads"][0]
+    assert row["peers"]["other"]["vs_ops_per_s"] == pytest.approx(row["ops_per_s"] / 100, rel=0.01)
+    assert len(document["peers"]["other"]["results"]) == 6
+    assert document["peers"]["other"]["idle_stelae_cpu_share"] > 0
+    assert list(work.iterdir()) == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -150,6 +185,8 @@ def test_however_it_ends_no_process_is_left_behind(tmp_path: Path, how: signal.S
         (["--dir", "nowhere/at/all"], "folder nowhere/at/all does not exist"),
         (["--plot", "figures.pdf"], "must end in .png or .svg"),
         (["--wal", "stone"], "stone"),
+        (["--peer", "etcd"], "--peer etcd: not NAME=COMMAND"),
+        (["--leases", "--consensus", "local"], "only the consensus engine 'raft' has read leases"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_measured(arguments: list[str], words: str) -> None:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
@@ -15,16 +16,23 @@ from stelae.spi.errors import RetryableError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae_bench import machine
 from stelae_bench.cluster_context import START_TIMEOUT_S, Bench, BenchPart, ClusterBenchSettings
+from stelae_bench.cluster_costs import CostMeter
 from stelae_bench.cluster_data import DataSet, LineitemUnavailable, lineitem, mixed
 from stelae_bench.cluster_loads import Loads
+from stelae_bench.cluster_scans import UNFLUSHED
 from stelae_bench.cluster_tablets import add_tablets
 from stelae_bench.cluster_writes import Writes
 from stelae_bench.cluster_ycsb import TABLET as USERTABLE
 from stelae_bench.cluster_ycsb import Ycsb
+from stelae_bench.flush_service import SERVICE
+from stelae_bench.peer_figures import PeerFigures
 from stelae_bench.report import ClusterReport
 from stelae_bench.rows import COLUMNS, KEY
 
 NODES = 3
+
+CLOCK_DRIFT_PPM_MAX = 1000
+"""The bound for read leases. The nodes share the clock of one machine, so any bound is safe here."""
 
 
 def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterReport:
@@ -39,11 +47,10 @@ def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterR
         OSError: a directory cannot be written to.
     """
     described = machine.describe()
-    report = ClusterReport()
+    report = ClusterReport(peers={one.name: PeerFigures(command=one.text) for one in settings.peers})
     with tempfile.TemporaryDirectory(prefix="stelae-bench-", dir=settings.directory) as folder:
         spec = TabletSpec(tablet_id=TabletId("bench"), columns=COLUMNS, key=KEY)
-        log = {"fast": settings.fast_log}
-        options = ClusterOptions(node_count=NODES, engines=settings.engines, settings={"log": log})
+        options = ClusterOptions(node_count=NODES, engines=settings.engines, settings=_node_settings(settings))
         cluster = LocalCluster.create(Path(folder) / "cluster", spec, options)
         data = _data(settings, report, note)  # After the check of the engines, because it may take minutes.
         add_tablets(cluster, _tablets(settings, data))
@@ -65,6 +72,7 @@ def run(settings: ClusterBenchSettings, note: Callable[[str], None]) -> ClusterR
             "slot_seconds": settings.slot_s,
             "log_sync": "always",
             "log_fast": settings.fast_log,
+            "leases": settings.leases,
             **{f"{kind}_engine": name for kind, name in settings.engines.items()},
         },
     }
@@ -89,7 +97,17 @@ def _data(settings: ClusterBenchSettings, report: ClusterReport, note: Callable[
 
 def _tablets(settings: ClusterBenchSettings, data: Sequence[DataSet]) -> list[TabletSpec]:
     specs = [TabletSpec(tablet_id=one.tablet_id, columns=one.columns, key=one.key) for one in data]
+    if BenchPart.SCAN in settings.parts:
+        specs.append(TabletSpec(tablet_id=UNFLUSHED, columns=data[0].columns, key=data[0].key))
     return [*specs, *([USERTABLE] if BenchPart.YCSB in settings.parts else [])]
+
+
+def _node_settings(settings: ClusterBenchSettings) -> dict[str, dict[str, Any]]:
+    """Return the sections of every ``node.toml``."""
+    sections: dict[str, dict[str, Any]] = {"log": {"fast": settings.fast_log}, "plugins": {"services": [SERVICE]}}
+    if settings.leases:
+        sections["consensus.raft"] = {"clock_drift_ppm_max": CLOCK_DRIFT_PPM_MAX}
+    return sections
 
 
 async def _measure(
@@ -101,7 +119,8 @@ async def _measure(
 ) -> None:
     rng = random.Random(settings.seed)
     async with await _connect(cluster) as client:
-        bench = Bench(cluster=cluster, client=client, settings=settings, report=report, note=note, rng=rng)
+        meter = CostMeter(cluster, client.connection)
+        bench = Bench(cluster=cluster, client=client, settings=settings, report=report, note=note, rng=rng, meter=meter)
         if BenchPart.WRITES in settings.parts:
             await Writes(bench).measure()
         if data and report.ok:

@@ -14,6 +14,7 @@ from typing import Any
 
 from stelae.client.table import AsyncTable
 from stelae_bench.cluster_data import DataSet
+from stelae_bench.measured_round import MeasuredRound
 
 WRITERS = 4
 """Calls of the client that are under way at a time."""
@@ -26,12 +27,17 @@ WARM_UP_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadRound:
+class LoadRound(MeasuredRound):
     """One round: the acknowledged rows, their bytes as Arrow values, and the seconds that the round took."""
 
     rows: int
     value_bytes: int
     seconds: float
+
+    @property
+    def operations(self) -> int:
+        """The number of rows."""
+        return self.rows
 
 
 class BulkLoad:

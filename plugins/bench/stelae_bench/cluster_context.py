@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 from stelae.client.async_client import AsyncClient
 from stelae.client.table import AsyncTable
 from stelae.local.cluster import LocalCluster
 from stelae.spi.ids import TabletId
+from stelae_bench.cluster_costs import CostMeter
+from stelae_bench.measured_round import MeasuredRound
+from stelae_bench.peers import PeerCommand, PeerRound, PeerTask, run_peer
 from stelae_bench.report import ClusterReport
-
-Measure: TypeAlias = Callable[[], Awaitable[None]]
 
 START_TIMEOUT_S = 20.0
 
@@ -47,6 +50,9 @@ class ClusterBenchSettings:
         parts: the parts to measure.
         engines: the engine's name by kind, for the nodes.
         fast_log: ``[log] fast`` of the nodes.
+        leases: leaders answer reads by a lease.
+        peers: other systems that are measured beside Stelae.
+        peer_timeout_s: how long the command of a peer may take, in seconds.
         directory: a directory on the disk to measure; ``None``: the one of temporary files.
     """
 
@@ -62,6 +68,26 @@ class ClusterBenchSettings:
     engines: Mapping[str, str]
     fast_log: bool
     directory: Path | None
+    leases: bool = False
+    peers: Sequence[PeerCommand] = ()
+    peer_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMeasure:
+    """One measurement, which runs once in each round.
+
+    Attributes:
+        run: measures, and returns the result; ``None``: there is none.
+        rounds: gets the results.
+        tablet_id: the tablet that is used; ``None``: what the operations cost is not measured.
+        further_clients: process ids of clients besides this process.
+    """
+
+    run: Callable[[], Awaitable[MeasuredRound | None]]
+    rounds: list[Any] = field(default_factory=list)
+    tablet_id: TabletId | None = None
+    further_clients: Sequence[int] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +101,8 @@ class Bench:
         report: gets the results.
         note: called with messages about the progress.
         rng: draws the orders.
+        meter: measures what operations cost.
+        tables: the tables that were opened.
     """
 
     cluster: LocalCluster
@@ -83,19 +111,64 @@ class Bench:
     report: ClusterReport
     note: Callable[[str], None]
     rng: random.Random
+    meter: CostMeter
+    tables: list[AsyncTable] = field(default_factory=list)
 
     async def table(self, tablet_id: TabletId) -> AsyncTable:
-        """Open the table of one tablet. Waits for its leader."""
-        return await self.client.table(tablet_id, timeout_s=START_TIMEOUT_S)
+        """Open the table of one tablet, once all nodes name the same leader of it."""
+        await self.meter.until_led(tablet_id)
+        table = await self.client.table(tablet_id, timeout_s=START_TIMEOUT_S)
+        self.tables.append(table)
+        return table
 
-    async def rounds(self, what: str, measures: Sequence[Measure]) -> None:
-        """Run every measurement once in each round, in random order. The first problem ends the rounds."""
+    async def rounds(self, what: str, measures: Sequence[ClusterMeasure], task: PeerTask | None = None) -> None:
+        """Run every measurement once in each round, in random order. The first problem ends the rounds.
+
+        With a task, the peers measure the same in each round. Their order rotates: what runs first in one round runs
+        last in the next one."""
+        before = self._retries()
+        peers = self.settings.peers if task is not None else ()
         for number in range(self.settings.rounds):
             self.note(f"{what}: round {number + 1} of {self.settings.rounds}")
-            for place in sorted(range(len(measures)), key=lambda _: self.rng.random()):
-                self.cluster.check()
-                if self.report.ok:
-                    await measures[place]()
+            turns: list[PeerCommand | None] = [None, *peers]
+            first = number % len(turns)
+            for peer in (*turns[first:], *turns[:first]):
+                if peer is None or task is None:
+                    await self._round(measures, number)
+                elif self.report.ok:
+                    await self._peer_round(peer, task, number)
+        self.report.retries.update(self._retries() - before)
+
+    async def _round(self, measures: Sequence[ClusterMeasure], number: int) -> None:
+        for place in sorted(range(len(measures)), key=lambda _: self.rng.random()):
+            self.cluster.check()
+            measure = measures[place]
+            if not self.report.ok:
+                return
+            if measure.tablet_id is None:
+                found = await measure.run()
+            else:
+                found, cost = await self.meter.measured(measure.tablet_id, measure.further_clients, measure.run)
+                found = found and replace(found, cost=cost)
+            if found is not None:
+                measure.rounds.append(replace(found, number=number))
+
+    async def _peer_round(self, peer: PeerCommand, task: PeerTask, number: int) -> None:
+        """Run the command of a peer. Meanwhile the nodes of the benchmark are idle; their processor time is kept."""
+        self.cluster.check()
+        self.note(f"{task.part}: {peer.name}")
+        figures = self.report.peers[peer.name]
+        cpu_s, began = self.meter.nodes_cpu_s(), time.monotonic()
+        directory, timeout_s = self.settings.directory, self.settings.peer_timeout_s
+        for line in await run_peer(peer, task, number, directory=directory, timeout_s=timeout_s):
+            figures.rounds.setdefault((line.work, line.in_flight), []).append(PeerRound(number=number, line=line))
+        later_s = self.meter.nodes_cpu_s()
+        if cpu_s is not None and later_s is not None:
+            figures.idle_cpu_shares.append((later_s - cpu_s) / (time.monotonic() - began))
+
+    def _retries(self) -> Counter[str]:
+        """Return how many times this process has sent an operation again so far, by code."""
+        return sum((Counter(table.retries) for table in self.tables), Counter())
 
     async def compare_replicas(self, tablet_id: TabletId) -> None:
         """Compare the logical checksums of all replicas, once all have applied the same entries."""

@@ -2,7 +2,10 @@
 and calls of ``get_many``.
 
 A read of the newest state is linearizable: the leader confirms with a majority that it leads. A read of a snapshot has
-a time and may come from any replica. Keys are uniformly distributed, and every row that is returned is checked."""
+a time and may come from any replica. Keys are uniformly distributed, and every row that is returned is checked.
+
+How fast reads are depends on the number of rows: a node keeps decoded rows in a cache of limited size. So the report
+says over how many rows the reads went."""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ import random
 from functools import partial
 
 from stelae.client.table import AsyncTable
+from stelae.spi.ids import TabletId
 from stelae_bench.closed_loop import run_calls
-from stelae_bench.cluster_context import Bench
+from stelae_bench.cluster_context import Bench, ClusterMeasure
+from stelae_bench.measured_round import ClusterRound
+from stelae_bench.peers import PeerTask
 from stelae_bench.report import round_of
 
 IN_FLIGHT = (1, 16, 64)
@@ -28,34 +34,41 @@ class Reads:
 
     Args:
         bench: the run.
-        table: a table with an integer key ``id`` that counts up from 0.
+        table: a table of one tablet with an integer key ``id`` that counts up from 0.
+        tablet_id: the tablet.
         count: the number of its rows.
         at: the hybrid timestamp of the snapshot that is read. It has all rows.
     """
 
-    def __init__(self, bench: Bench, table: AsyncTable, count: int, at: int) -> None:
+    def __init__(self, bench: Bench, table: AsyncTable, tablet_id: TabletId, count: int, at: int) -> None:
         self._bench = bench
+        self._tablet_id = tablet_id
         self._at = at
         self._table = table
         self._count = count
         self._rng = random.Random(f"reads/{bench.settings.seed}")
 
     async def measure(self) -> None:
-        """Measure each mode with each number in flight."""
-        self._bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
-        self._bench.report.reads[MANY, 1] = []
-        await run_calls(partial(self._read, None), IN_FLIGHT[1], self._bench.settings.slot_s)  # Warms up.
-        measures = [partial(self._one, mode, n) for mode in MODES for n in IN_FLIGHT]
-        await self._bench.rounds("reads", [*measures, partial(self._one, MANY, 1)])
+        """ClusterMeasure each mode with each number in flight, after a warm-up of each mode."""
+        bench, slot_s = self._bench, self._bench.settings.slot_s
+        bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
+        bench.report.reads[MANY, 1] = []
+        bench.report.read_rows = self._count
+        for call in (partial(self._read, None), partial(self._read, self._at), self._read_many):
+            bench.report.problems += (await run_calls(call, IN_FLIGHT[1], slot_s)).problems
+        measures = [
+            ClusterMeasure(run=partial(self._one, mode, n), rounds=rounds, tablet_id=self._tablet_id)
+            for (mode, n), rounds in bench.report.reads.items()
+        ]
+        task = PeerTask(part="reads", in_flight=IN_FLIGHT, seconds=slot_s, rows=self._count)
+        await bench.rounds("reads", measures, task)
 
-    async def _one(self, mode: str, in_flight: int) -> None:
-        report = self._bench.report
+    async def _one(self, mode: str, in_flight: int) -> ClusterRound | None:
         at = self._at if mode == "snapshot" else None
         call = self._read_many if mode == MANY else partial(self._read, at)
         sample = await run_calls(call, in_flight, self._bench.settings.slot_s)
-        report.problems += sample.problems
-        if sample.latencies_ms:
-            report.reads[mode, in_flight].append(round_of([sample]))
+        self._bench.report.problems += sample.problems
+        return round_of([sample]) if sample.latencies_ms else None
 
     async def _read(self, at: int | None) -> str:
         key = int(self._rng.random() * self._count)

@@ -11,7 +11,9 @@ from functools import partial
 from stelae.client.table import AsyncTable
 from stelae_bench.bare_machine import BareDisk, BareNetwork
 from stelae_bench.closed_loop import LoopSample
-from stelae_bench.cluster_context import Bench, Measure
+from stelae_bench.cluster_context import Bench, ClusterMeasure
+from stelae_bench.measured_round import ClusterRound
+from stelae_bench.peers import PeerTask
 from stelae_bench.report import round_of
 from stelae_bench.rows import KEY, RowSource
 from stelae_bench.single_writes import SingleWrites
@@ -35,7 +37,7 @@ class Writes:
         self._acked = dict.fromkeys(range(1 + PROCESSES), 0)
 
     async def measure(self) -> None:
-        """Measure, then read every acknowledged row back."""
+        """ClusterMeasure, then read every acknowledged row back."""
         bench = self._bench
         table = await bench.table(bench.cluster.tablet_id)
         disk, network = BareDisk(bench.cluster.directory), BareNetwork()
@@ -44,7 +46,6 @@ class Writes:
         finally:
             network.close()
             disk.close()
-        self._report.retries = sum(table.retries.values())
         await self._verify(table)
 
     async def _loads(self, table: AsyncTable, disk: BareDisk, network: BareNetwork) -> None:
@@ -57,30 +58,39 @@ class Writes:
             bench.note("warming up")
             self._count([0], [await loop.run(WARM_UP_IN_FLIGHT, WARM_UP_S)])
             self._count(writers, await processes.run(IN_FLIGHT_EACH, WARM_UP_S / 2))
-            await bench.rounds("writes", self._measures(loop, processes, disk, network))
+            measures = self._measures(loop, processes, disk, network)
+            task = PeerTask(part="writes", in_flight=IN_FLIGHT, seconds=bench.settings.seconds)
+            await bench.rounds("writes", measures, task)
         finally:
             await processes.stop()
 
     def _measures(
         self, loop: SingleWrites, processes: WriterProcesses, disk: BareDisk, network: BareNetwork
-    ) -> list[Measure]:
+    ) -> list[ClusterMeasure]:
         report, seconds = self._report, self._bench.settings.seconds
 
         async def bare() -> None:
             report.fdatasync_4k_us.append(disk.sync_us())
             report.zmq_rtt_us.append(network.round_trip_us())
 
-        async def one_process(in_flight: int) -> None:
+        async def one_process(in_flight: int) -> ClusterRound | None:
             samples = [await loop.run(in_flight, seconds)]
-            if self._count([0], samples):
-                report.writes[in_flight].append(round_of(samples))
+            return round_of(samples) if self._count([0], samples) else None
 
-        async def eight_processes() -> None:
+        async def eight_processes() -> ClusterRound | None:
             samples = await processes.run(IN_FLIGHT_EACH, seconds)
-            if self._count(range(1, 1 + PROCESSES), samples):
-                report.writes_8x8.append(round_of(samples))
+            for sample in samples:
+                report.retries.update(sample.retries)  # Those of this process are counted by ``Bench.rounds``.
+            return round_of(samples) if self._count(range(1, 1 + PROCESSES), samples) else None
 
-        return [bare, eight_processes, *(partial(one_process, n) for n in IN_FLIGHT)]
+        tablet_id = self._bench.cluster.tablet_id
+        eight = ClusterMeasure(
+            run=eight_processes, rounds=report.writes_8x8, tablet_id=tablet_id, further_clients=processes.pids
+        )
+        one = [
+            ClusterMeasure(run=partial(one_process, n), rounds=report.writes[n], tablet_id=tablet_id) for n in IN_FLIGHT
+        ]
+        return [ClusterMeasure(run=bare), eight, *one]
 
     def _count(self, writers: Sequence[int], samples: Sequence[LoopSample]) -> bool:
         """Count the acknowledged rows; say whether there are no problems so far."""

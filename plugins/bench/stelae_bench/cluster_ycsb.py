@@ -10,7 +10,9 @@ from stelae.client.table import AsyncTable
 from stelae.local.cluster import TabletSpec
 from stelae.spi.ids import TabletId
 from stelae_bench.closed_loop import run_calls
-from stelae_bench.cluster_context import Bench
+from stelae_bench.cluster_context import Bench, ClusterMeasure
+from stelae_bench.measured_round import ClusterRound
+from stelae_bench.peers import PeerTask
 from stelae_bench.report import round_of
 from stelae_bench.ycsb import FIELDS, WORKLOADS, Chooser, Population, Values, YcsbOperation, YcsbStep, key_of
 
@@ -45,16 +47,20 @@ class Ycsb:
         bench.report.ycsb = {(letter, n): [] for letter in WORKLOADS for n in in_flight}
         choosers = {letter: Chooser(w, self._population, bench.settings.seed) for letter, w in WORKLOADS.items()}
         await run_calls(partial(self._call, choosers["B"]), in_flight[0], bench.settings.slot_s)  # Warms up.
-        measures = [partial(self._one, choosers[letter], letter, n) for letter in WORKLOADS for n in in_flight]
-        await bench.rounds("ycsb", measures)
+        measures = [
+            ClusterMeasure(
+                run=partial(self._one, choosers[letter], letter, n), rounds=rounds, tablet_id=TABLET.tablet_id
+            )
+            for (letter, n), rounds in bench.report.ycsb.items()
+        ]
+        task = PeerTask(part="ycsb", in_flight=in_flight, seconds=bench.settings.slot_s, rows=RECORDS)
+        await bench.rounds("ycsb", measures, task)
         await self._verify()
 
-    async def _one(self, chooser: Chooser, letter: str, in_flight: int) -> None:
-        report = self._bench.report
+    async def _one(self, chooser: Chooser, letter: str, in_flight: int) -> ClusterRound | None:
         sample = await run_calls(partial(self._call, chooser), in_flight, self._bench.settings.slot_s)
-        report.problems += [f"ycsb {letter}: {problem}" for problem in sample.problems]
-        if sample.latencies_ms:
-            report.ycsb[letter, in_flight].append(round_of([sample]))
+        self._bench.report.problems += [f"ycsb {letter}: {problem}" for problem in sample.problems]
+        return round_of([sample]) if sample.latencies_ms else None
 
     async def _call(self, chooser: Chooser) -> str:
         step = chooser.next()

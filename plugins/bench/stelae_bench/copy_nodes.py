@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from stelae.cli.node_formatting import format_here
 from stelae.host.directory_layout import DirectoryLayout
@@ -20,18 +17,14 @@ from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_health import until_served
 from stelae.local.node_process import NodeProcess
 from stelae.machine.files import RealFiles
-from stelae.spi.errors import Unavailable
 from stelae.spi.ids import TabletId
-from stelae.telemetry.target_file import read_target
+from stelae_bench.node_counters import node_counter
 from stelae_bench.process_cpu import cpu_seconds
 
 SERVERS = 3
 START_TIMEOUT_S = 120.0
-SCRAPE_TIMEOUT_S = 10.0
 BYTES_FETCHED, BYTES_SENT = "copy_bytes_fetched", "copy_bytes_sent"
 """The counters of a target and of a source. A target counts the bytes of a run of the transport at its end."""
-
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # Ignores the proxy of the environment.
 
 
 class CopyNodes:
@@ -84,20 +77,8 @@ class CopyNodes:
         return SuperblockFile(RealFiles(), _layout(node), tablet_id).load().flushed.index
 
     def counter(self, node: NodeProcess, name: str) -> int:
-        """Return a counter of a running node, which began at 0 with its process.
-
-        Raises:
-            Unavailable: the node does not answer.
-        """
-        address = read_target(str(node.directory / "data"))
-        try:
-            with _DIRECT.open(f"http://{address}/metrics", timeout=SCRAPE_TIMEOUT_S) as reply:
-                text = reply.read().decode()
-        except OSError as error:
-            raise Unavailable(f"{node.name} does not serve its metrics: {error}") from error
-        wanted = (f"stelae_{name}", f"stelae_{name}_total")
-        samples = (one for family in text_string_to_metric_families(text) for one in family.samples)
-        return int(sum(one.value for one in samples if one.name in wanted))
+        """Return a counter of a running node; see ``node_counter``."""
+        return node_counter(node, name)
 
     def cpu_s(self, node: NodeProcess) -> float | None:
         """Return the processor time of a node so far, in seconds; ``None``: this system does not tell."""

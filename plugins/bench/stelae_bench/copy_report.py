@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stelae_bench.figures import spread
-from stelae_bench.report import ClusterRound
+from stelae_bench.measured_round import ClusterRound
 
 AIM_SPEED, AIM_WRITES, AIM_TABLETS_PER_S = 0.6, 0.7, 20.0
 """The least speed as a share of ``cp`` with sync, the least share of the rate of writes beside a copy, and the least

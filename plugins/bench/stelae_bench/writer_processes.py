@@ -54,6 +54,11 @@ class WriterProcesses:
             raise
         return started
 
+    @property
+    def pids(self) -> list[int]:
+        """The process ids."""
+        return [process.pid for process in self._processes]
+
     async def run(self, in_flight: int, seconds: float) -> list[LoopSample]:
         """Let all processes write at the same time, each with ``in_flight`` writes in flight.
 
