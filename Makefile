@@ -52,6 +52,7 @@ $(BIN)/python:
 	  echo "$$chosen cannot make environments; install its venv package" >&2; \
 	  rm -rf $(VENV); exit 2; \
 	}
+	@$@ -P plugins/bench/stelae_bench/interpreter.py
 
 $(STAMP_RUN): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) hatchling editables

@@ -1,4 +1,6 @@
-"""How the commands of ``stelae bench`` end: an interrupt stops every process, and a report is printed."""
+"""How the commands of ``stelae bench`` begin and end.
+
+They warn of a slow interpreter, stop every process after an interrupt, and print a report."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import typer
 from stelae.cli.kit.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.sigterm import sigterm_as_interrupt
+from stelae_bench.interpreter import warning
 
 _Measured = TypeVar("_Measured")
 
@@ -30,11 +33,14 @@ class Report(Protocol):
 
 
 def measured(run: Callable[[], _Measured]) -> _Measured:
-    """Run a benchmark and return its report.
+    """Run a benchmark and return its report. Before it, warn of an interpreter that was built without optimisation.
 
     Raises:
         typer.Exit: it was interrupted; the run has stopped its processes.
     """
+    slow_interpreter = warning()
+    if slow_interpreter is not None:
+        note(slow_interpreter)
     try:
         with sigterm_as_interrupt():
             return run()

@@ -15,13 +15,15 @@ import zmq
 
 from stelae import __version__
 from stelae.machine.fast_log.io_uring import IoUring
+from stelae_bench.interpreter import is_optimised
 
 
 def describe() -> dict[str, Any]:
     """Return processors, memory, system and versions. Unknown values are ``None``.
 
     ``python_step_ns`` is the shortest time of the interpreter for one step of a small loop of plain Python. Builds of
-    one version differ by half and more (with or without profile-guided optimisation), which no version number shows."""
+    one version differ by half and more (with or without profile-guided optimisation), which no version number shows.
+    ``python_optimised`` says how it was built."""
     return {
         "cpu_count": _cpu_count(),
         "cpu_model": _cpu_model(Path("/proc/cpuinfo")) or platform.processor() or None,
@@ -30,6 +32,7 @@ def describe() -> dict[str, Any]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "python_step_ns": _python_step_ns(),
+        "python_optimised": is_optimised(),
         "versions": {
             "stelae": __version__,
             "pyzmq": zmq.__version__,
