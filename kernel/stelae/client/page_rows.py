@@ -33,13 +33,15 @@ class PageRows:
     Args:
         spec: the scan.
         since: of a diff: hybrid timestamp above which entries count as changes; ``None``: a scan.
+        counts: rows are only counted, by ``ScanPage.row_count``: ``read`` decodes none, and returns none.
     """
 
-    def __init__(self, spec: ScanSpec, since: int | None = None) -> None:
+    def __init__(self, spec: ScanSpec, since: int | None = None, *, counts: bool = False) -> None:
         self.since = since
         """The field ``since`` of every request."""
         small = spec.limit is not None and spec.limit < STORED_LIMIT_MIN
         self._stored = since is None and not spec.predicates and spec.order is not Order.KEY_DESCENDING and not small
+        self._counts = counts
         self._footer: Footer | None = None
 
     @property
@@ -61,6 +63,9 @@ class PageRows:
         found: asyncio.Future[RowBatch | None] = loop.create_future()
         try:
             work = self._work(page, layout, frames)
+            if self._counts:
+                found.set_result(None)
+                return found
             if page.stored is not None or sum(map(len, frames)) >= THREAD_BYTES_MIN:
                 return loop.run_in_executor(None, work)
             found.set_result(work())

@@ -50,8 +50,9 @@ class SourcePage(NamedTuple):
     """A page of one source."""
 
     number: int  #: Number of the source.
-    rows: RowBatch | None  #: The rows; ``None``: the page has none.
+    rows: RowBatch | None  #: The rows; ``None``: the page has none, or the source only counts rows.
     rest: TokenPart | None  #: The token for the rest of the tablet; ``None``: the tablet is read.
+    row_count: int
 
 
 class ScanSource:
@@ -66,6 +67,8 @@ class ScanSource:
         at_least: int | None,
         timeout_s: float,
         since: int | None = None,
+        *,
+        counts: bool = False,
     ) -> None:
         self.number = number
         self._tablet = tablet
@@ -75,7 +78,7 @@ class ScanSource:
         """Hybrid timestamp of the snapshot; ``None`` until the first page has chosen it."""
         self._at_least = at_least
         self._timeout_s = timeout_s
-        self._reader = PageRows(spec, since)
+        self._reader = PageRows(spec, since, counts=counts)
 
     async def pages(self) -> AsyncGenerator[SourcePage, None]:
         """Yield the pages to the end. A page that a replica cannot serve is retried on the tablet's other replicas.
@@ -89,11 +92,11 @@ class ScanSource:
             self.at = page.at
             part = TokenPart(part.tablet_id, page.at, page.after)
             if page.after is None or (limit is not None and limit <= 0):
-                yield SourcePage(self.number, await rows, None)
+                yield SourcePage(self.number, await rows, None, page.row_count)
                 return
             next_page = asyncio.create_task(self._page(part, limit))
             try:
-                yield SourcePage(self.number, await rows, part)
+                yield SourcePage(self.number, await rows, part, page.row_count)
                 page, rows = await next_page
             finally:
                 next_page.cancel()

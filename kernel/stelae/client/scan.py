@@ -121,14 +121,17 @@ class AsyncScan:
 
     async def _in_any_order(self) -> AsyncGenerator[RowBatch, None]:
         self._rest = dict(enumerate(self._parts))
-        sources, limit = self._sources(self._layout), self._token.spec.limit
-        # One page of one tablet, as for a read of one row, needs no task and no queue.
-        is_small = len(sources) == 1 and limit is not None and limit <= SCAN_PAGE_ROWS_MAX
-        async with aclosing(sources[0].pages() if is_small else pages_in_any_order(sources)) as stream:
+        async with aclosing(self._pages(self._sources(self._layout))) as stream:
             async for page in stream:
                 self._record_progress(page)
                 if page.rows is not None:
                     yield page.rows
+
+    def _pages(self, sources: Sequence[ScanSource]) -> AsyncGenerator[SourcePage, None]:
+        # One page of one tablet, as for a read of one row, needs no task and no queue.
+        limit = self._token.spec.limit
+        is_small = len(sources) == 1 and limit is not None and limit <= SCAN_PAGE_ROWS_MAX
+        return sources[0].pages() if is_small else pages_in_any_order(sources)
 
     def _record_progress(self, page: SourcePage) -> None:
         assert self._rest is not None
@@ -156,12 +159,14 @@ class AsyncScan:
                 yield rows.select(layout)
         self._rest = {}
 
-    def _sources(self, layout: Layout) -> list[ScanSource]:
-        token = self._begun
+    def _sources(self, layout: Layout, *, counts: bool = False) -> list[ScanSource]:
+        token, timeout_s = self._begun, self._timeout_s
         spec = msgspec.structs.replace(token.spec, columns=tuple(i for i in layout.ids if i != FLAG_ID))
         return [
-            ScanSource(number, self._tablet(part.tablet_id), spec, part, token.at_least, self._timeout_s, token.since)
-            for number, part in enumerate(self._parts)
+            ScanSource(
+                n, self._tablet(part.tablet_id), spec, part, token.at_least, timeout_s, token.since, counts=counts
+            )
+            for n, part in enumerate(self._parts)
         ]
 
     # -- tokens ----------------------------------------------------------------------------------
@@ -223,11 +228,23 @@ class AsyncScan:
         return [record async for batch in self for record in batch.to_pylist()]
 
     async def count(self) -> int:
-        """Return the number of rows. Only the key columns are read."""
+        """Return the number of rows. Only the key columns are read, and they are not decoded."""
         spec = msgspec.structs.replace(self._token.spec, columns=self._schema.key, order=Order.ANY)
         token = msgspec.structs.replace(self._token, spec=spec)
-        counted = AsyncScan(token, self._schema, self._tablet, self._timeout_s, self._begin)
-        return sum([len(batch) async for batch in counted])
+        return await AsyncScan(token, self._schema, self._tablet, self._timeout_s, self._begin)._counted()
+
+    async def _counted(self) -> int:
+        """Add up what the pages say, up to the limit, which each tablet keeps by itself."""
+        limit, total = self._token.spec.limit, 0
+        if limit == 0:
+            return 0
+        self._begun = await self._begin(self._token, self._timeout_s)
+        async with aclosing(self._pages(self._sources(self._layout, counts=True))) as stream:
+            async for page in stream:
+                total += page.row_count
+                if limit is not None and total >= limit:
+                    return limit
+        return total
 
 
 def as_pandas(table: Any, options: Mapping[str, Any]) -> Any:

@@ -417,7 +417,7 @@ class Scan:
         return self._loop_thread.run(self._scan.to_pylist())
 
     def count(self) -> int:
-        """Return the number of rows. Only the key columns are read."""
+        """Return the number of rows. Only the key columns are read, and they are not decoded."""
         return self._loop_thread.run(self._scan.count())
 
 

@@ -142,10 +142,9 @@ class MemoryTablet:
         with self.store.scan(msgspec.structs.replace(spec, order=order), chosen) as cursor:
             rows = cursor.next_batch(PAGE_ROWS)
             after = cursor.resume_token if rows is not None else None
-        count = 0 if rows is None else len(rows)
-        coming: asyncio.Future[RowBatch | None] = asyncio.get_running_loop().create_future()
-        coming.set_result(rows if count else None)
-        return ScanPage(chosen, self.schema.version, count, after), coming
+        page = ScanPage(chosen, self.schema.version, 0 if rows is None else len(rows), after)
+        frames = [] if rows is None else [rows.to_ipc()]
+        return page, reader.read(page, reader.layout(self.schema, spec.columns), frames)
 
     async def look_up(self, keys: Sequence[bytes], *, at: int | None, timeout_s: float) -> Sequence[FoundPart]:
         self.lookups.append((tuple(keys), at))

@@ -67,6 +67,17 @@ def test_rows_as_they_are_stored_come_with_a_footer_once() -> None:
     assert read(page, memoryview(data), reader=reader) == ROWS
 
 
+def test_a_reader_that_counts_decodes_nothing_and_keeps_the_footer() -> None:
+    page, (data, footer) = stored()
+    reader = PageRows(ScanSpec(), counts=True)
+    assert read(page, b"not columns", footer, reader=reader) == []
+    assert page.stored is not None and reader.file == page.stored.file
+    assert read(page, data, reader=reader) == []
+    assert read(ScanPage(1, 1, 3, None), b"not Arrow", reader=reader) == []
+    with pytest.raises(Corrupt, match="announces 3 rows and has none"):
+        read(ScanPage(1, 1, 3, None), reader=reader)
+
+
 @pytest.mark.parametrize(
     ("spec", "asks"),
     [

@@ -23,8 +23,9 @@ from stelae.client.tokens import BadToken
 from stelae.protocol.tablet_messages import IN_VALUES_MAX
 from stelae.rows.keys import encode_key
 from stelae.spi.errors import CallerError, SchemaMismatch, Unavailable
+from stelae.spi.rows import RowBatch
 from stelae.spi.scan import Compare, In, IsNull, Prefix
-from stelae.spi.schema import Schema
+from stelae.spi.schema import Layout, Schema
 from tests.unit.client.tablets import PAGE_ROWS, SCHEMA, MemoryTable, one_column
 
 HASHED = {"hash": [{"columns": ["sensor"], "buckets": 3}]}
@@ -72,6 +73,44 @@ def test_a_limit_holds_for_the_scan_as_a_whole(limit: int, order: str) -> None:
         assert await memory.table.scan(limit=limit).count() == min(limit, 60)
 
     on_rows(work)
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 10, 59, 60, 1000])
+@pytest.mark.parametrize("partition", [None, HASHED])
+def test_rows_are_counted_without_being_decoded(
+    limit: int | None, partition: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page was decoded, and its rows were thrown away."""
+    decoded: list[int] = []
+    original = RowBatch.from_ipc
+
+    def from_ipc(layout: Layout, data: bytes, **options: bool) -> RowBatch:
+        rows = original(layout, data, **options)
+        decoded.append(len(rows))
+        return rows
+
+    async def work(memory: MemoryTable) -> None:
+        before, after = memory.table.now(), await changed(memory)
+        monkeypatch.setattr(RowBatch, "from_ipc", from_ipc)
+        where = [("celsius", ">=", 20)]
+        counts = [
+            await memory.table.scan(limit=limit).count(),
+            await memory.table.scan(order="key_descending", limit=limit).count(),
+            await memory.table.scan(["note"], where, limit=limit).count(),
+            await memory.table.diff(before, after, limit=limit).count(),
+        ]
+        assert counts == [min(all_rows, 1000 if limit is None else limit) for all_rows in (59, 59, 41, 2)]
+        assert decoded == [] and len(asyncio.all_tasks()) == 1
+        assert len(await memory.table.scan().to_pylist()) == sum(decoded) == 59
+
+    on_rows(work, partition)
+
+
+async def changed(memory: MemoryTable) -> int:
+    """Update a row and delete another one; return the time of that."""
+    await memory.table.update({"sensor": 3, "minute": 3, "celsius": 30.0})
+    await memory.table.delete((4, 4))
+    return memory.table.now()
 
 
 def test_start_and_end_take_keys_and_their_first_columns() -> None:
