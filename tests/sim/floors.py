@@ -20,6 +20,7 @@ from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds, in_order
+from tests.sim.store_lookups import note_store_lookups
 
 SEEDS = range(1, 101)
 
@@ -154,18 +155,21 @@ FLOORS = FAULTS | READY | MOVES | OTHERS
 
 
 def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[RunResult, frozenset[str]]:
-    """Run a seed. Return its result and the names of everything that happened, changes of role included."""
-    moves: set[str] = set()
+    """Run a seed. Return its result and the names of everything that happened.
+
+    Changes of role, and what lookups do inside of the columnar store, are included."""
+    others: set[str] = set()
     original = RaftState.change_role
 
     def counted(self: Any, cause: Cause) -> bool:
-        moves.add(move_name(self.role, cause))
+        others.add(move_name(self.role, cause))
         return original(self, cause)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RaftState, "change_role", counted)
+        note_store_lookups(patch, others)
         result = run_seed(seed, kind=kind)
-    return result, frozenset(moves) | {name for name, count in result.coverage.items() if count}
+    return result, frozenset(others) | {name for name, count in result.coverage.items() if count}
 
 
 def never_met(

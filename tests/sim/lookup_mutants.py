@@ -5,6 +5,7 @@ from __future__ import annotations
 from stelae.sim.profile import ProfileKind
 from tests.sim import lookup_mutations as mutations
 from tests.sim.planted_bug import Mutant
+from tests.sim.store_lookups import ROWS_KEPT_FROM
 
 LOOKUP_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -36,8 +37,8 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         kind=ProfileKind.LOOKUPS,
         name="columnar: the filters of merged blocks forget keys",
         rule="contract store 5",
-        target="stelae_store_columnar.point_lookup:PointLookup._look_into_row_group",
-        replacement=mutations.forget_keys_of_merged_blocks,
+        target="stelae_store_columnar.block_merging:BlockMerger._write",
+        replacement=mutations.forget_keys_in_merges,
         invariant="snapshot_repeatability",
     ),
     Mutant(
@@ -46,6 +47,24 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         rule="contract store 6",
         target="stelae_store_columnar.begun_row:BegunRow.take",
         replacement=mutations.take_the_newest_version_as_it_is,
+        invariant="snapshot_repeatability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: a completed row hides later versions from lookups",
+        rule="contract store 5",
+        target="stelae_store_columnar.point_lookup:PointLookup._decides",
+        replacement=mutations.overlook_later_versions,
+        constants=ROWS_KEPT_FROM,
+        invariant="snapshot_repeatability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: a lookup for an earlier time is completed by a later row",
+        rule="contract store 5",
+        target="stelae_store_columnar.completed_rows:CompletedRows.get",
+        replacement=mutations.complete_with_a_later_row,
+        constants=ROWS_KEPT_FROM,
         invariant="snapshot_repeatability",
     ),
 )

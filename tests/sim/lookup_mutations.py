@@ -4,10 +4,15 @@ Each function takes the original function first, then the arguments of the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 from stelae.spi.consensus import Role
+from stelae_store_columnar import bloom
+from stelae_store_columnar.memory_chunks import MemoryChunk
 
 Original = Callable[..., Any]
 
@@ -41,14 +46,35 @@ def believe_the_cache(original: Original, self: Any, source: Any, key: Any, last
     return bool(original(self, source, key, last, position))
 
 
-def forget_keys_of_merged_blocks(original: Original, self: Any, row_group: Any, wanted: Any) -> Any:
-    """The filters of the oldest level, which is that of merged blocks if there are any, lack every third key."""
-    is_cached = row_group.block.cached_rows(row_group.number) is not None
-    if is_cached or not self._levels or row_group not in self._levels[-1].row_groups:
-        return original(self, row_group, wanted)
-    held = [one for one in wanted if one[0] % 3]
-    forgotten = [one for one in wanted if not one[0] % 3]
-    return sorted([*original(self, row_group, held), *forgotten])
+def forget_keys_in_merges(
+    original: Original, self: Any, state: Any, history: Any, sources: Sequence[Any], span: Any, bottom: bool
+) -> Any:
+    """Write blocks. If they are those of a merge, and not of a flush, their filters lack every third key."""
+    if any(isinstance(source, MemoryChunk) for source in sources):
+        return original(self, state, history, sources, span, bottom)
+    build = bloom.build
+
+    def build_without_some(keys: Any) -> bytes:
+        return build(keys.filter(pa.array([key % 3 > 0 for key in keys.to_pylist()])))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bloom, "build", build_without_some)
+        return original(self, state, history, sources, span, bottom)
+
+
+def overlook_later_versions(original: Original, self: Any, source: Any, key: Any, last: int, position: int) -> bool:
+    """Return the completed row of a key as it is, whatever came after it."""
+    known = self._completed_rows.get(key, self._until)
+    if known is None:
+        return bool(original(self, source, key, last, position))
+    self._begun.pop(position, None)
+    self._rows[position] = known.row
+    return True
+
+
+def complete_with_a_later_row(original: Original, self: Any, key: Any, until: int) -> Any:
+    """Return the completed row of a key also for an earlier time."""
+    return original(self, key, max(until, self._stamp))
 
 
 def take_the_newest_version_as_it_is(original: Original, self: Any, *version: Any) -> bool:

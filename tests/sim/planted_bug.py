@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from stelae.sim.profile import ProfileKind
@@ -21,6 +21,7 @@ class Mutant:
         seed: first seed of the search for a run that shows it.
         kind: kind of the runs.
         seeds_max: number of seeds that are tried; higher for bugs that need a rare coincidence.
+        constants: limits that the product has in these runs, by ``module:NAME``: short runs do not reach the real ones.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Mutant:
     seed: int = 1
     seeds_max: int = 80
     kind: ProfileKind = ProfileKind.STANDARD
+    constants: Mapping[str, int] = field(default_factory=dict)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from tests.sim.mutants import Mutant
 
@@ -37,7 +39,7 @@ def resolve(target: str) -> tuple[Any, str]:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[Planted]:
-    """Replace the target of a mutant within the block."""
+    """Replace the target of a mutant, and its constants, within the block."""
     holder, name = resolve(mutant.target)
     original = inspect.getattr_static(holder, name)
     record = Planted()
@@ -49,6 +51,17 @@ def planted(mutant: Mutant) -> Iterator[Planted]:
 
     setattr(holder, name, replaced)
     try:
-        yield record
+        with with_constants(mutant.constants):
+            yield record
     finally:
         setattr(holder, name, original)
+
+
+@contextmanager
+def with_constants(constants: Mapping[str, int]) -> Iterator[None]:
+    """Give constants of the product, named as ``module:NAME``, other values within the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        for target, value in constants.items():
+            module, _, name = target.partition(":")
+            patch.setattr(importlib.import_module(module), name, value)
+        yield
