@@ -122,4 +122,4 @@ def test_a_node_whose_service_cannot_run_does_not_start_and_names_it(installed: 
     assert "Traceback" not in said
     installed.file.write_text(installed.file.read_text().replace('["leaders"]', '["leader"]'))
     said = installed.refused()
-    assert "there is no service 'leader'; installed services: leaders" in said
+    assert "there is no service 'leader'; installed services: bench, leaders" in said

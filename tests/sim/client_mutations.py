@@ -33,12 +33,12 @@ def first_incomplete_above_the_batch(original: Original, request: Any) -> bytes:
     )
 
 
-def assign_new_numbers(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+def assign_new_numbers(original: Original, self: Any, batch: Any, error: Any, *, pause: bool) -> None:
     for op in batch:
         if self._pending.pop(op.sequence, None) is not None:
             self._last_sequence = op.sequence = self._last_sequence + 1
             self._pending[op.sequence] = op
-    original(self, batch, pause=pause)
+    original(self, batch, error, pause=pause)
 
 
 def answer_the_next_operation(original: Original, self: Any, batch: Any, reply: Any) -> None:
@@ -46,22 +46,22 @@ def answer_the_next_operation(original: Original, self: Any, batch: Any, reply: 
     original(self, batch, WriteReply(moved))
 
 
-def report_as_done(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+def report_as_done(original: Original, self: Any, batch: Any, error: Any, *, pause: bool) -> None:
     for op in batch:
         if self._pending.pop(op.sequence, None) is not None and not op.waiter.done():
             op.waiter.set_result(OpResult(0))
-    original(self, batch, pause=pause)
+    original(self, batch, error, pause=pause)
 
 
-def drop_when_the_leader_changes(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+def drop_when_the_leader_changes(original: Original, self: Any, batch: Any, error: Any, *, pause: bool) -> None:
     if pause:
-        original(self, batch, pause=pause)
+        original(self, batch, error, pause=pause)
 
 
-def change_the_payload(original: Original, self: Any, batch: Any, *, pause: bool) -> None:
+def change_the_payload(original: Original, self: Any, batch: Any, error: Any, *, pause: bool) -> None:
     for op in batch:
         op.operation = msgspec.structs.replace(op.operation, rows=msgspec.Raw(msgspec.msgpack.encode([])))
-    original(self, batch, pause=pause)
+    original(self, batch, error, pause=pause)
 
 
 # -- the time of a snapshot -----------------------------------------------------------------------
