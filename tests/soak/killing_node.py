@@ -4,8 +4,8 @@ The steps are the crash points of copies and deletions (``CrashPoints``), the re
 servers, and what the leader of a tablet does by itself: it gives a new member its vote, and asks a successor to take
 over. The file of ``STELAE_KILL_ORDER`` has a JSON object: the name of a step, the victim, and the process id of each
 node. The victim is the uuid of a node, ``self``, or ``source``: the server that the replica comes from, as far as the
-step concerns it. Whichever node is first at the step carries the order out with SIGKILL, once. A file beside that of
-the order then has the uuid of the node that is killed."""
+step concerns it, or the one that is asked if that server does not run. Whichever node is first at the step carries the
+order out with SIGKILL, once. A file beside that of the order then has the uuid of the node that is killed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ HANDOVER = "TimeoutNow"
 """Name of the message by which a leader asks its successor to campaign."""
 
 
-def passed(step: str, source: NodeId | None = None) -> None:
-    """Carry the order out if it is for this step. ``source``: the server that the replica comes from, if not this."""
+def passed(step: str, *sources: NodeId) -> None:
+    """Carry the order out if it is for this step. ``sources``: the first of them that runs is killed as the source."""
     try:
         order = json.loads(ORDER.read_text())
         if order["step"] != step:
@@ -47,8 +47,9 @@ def passed(step: str, source: NodeId | None = None) -> None:
         ORDER.rename(CLAIMED)  # Only one node succeeds.
     except (FileNotFoundError, ValueError):
         return
-    victim = source or "self" if order["victim"] == "source" else order["victim"]
-    pid = os.getpid() if victim == "self" else order["pids"][victim]
+    victims = (*sources, "self") if order["victim"] == "source" else (order["victim"],)
+    pids = {**order["pids"], "self": os.getpid()}
+    pid = next(pids[victim] for victim in victims if pids[victim] is not None)
     CLAIMED.write_text(next(node for node, known in order["pids"].items() if known == pid))
     CLAIMED.rename(DONE)
     os.kill(pid, signal.SIGKILL)
@@ -67,7 +68,7 @@ def _begin_noted(self: ChosenSource, source: Member, *, as_export: bool = False)
 
 
 def _hit(self: CrashPoints, point: str) -> None:
-    passed(point, _asked[0] if point.startswith("copy.") else None)
+    passed(point, *(_asked if point.startswith("copy.") else ()))
 
 
 # -- requests of masters -----------------------------------------------------------------------------
@@ -77,13 +78,14 @@ _send = Master._send
 
 def _send_between_steps(self: Master, effect: Send) -> None:
     action = effect.action
-    kind, source = type(action).__name__, action.node_id  # A leader, or the server whose replica is deleted.
+    kind, sources = type(action).__name__, [action.node_id]  # A leader, or the server whose replica is deleted.
     if isinstance(action, ChangeConfig):
         kind = action.change
-        source = action.member if kind is ConfigChange.REMOVE else source
-    passed(f"master.before.{kind}", source)
+        if kind is ConfigChange.REMOVE:
+            sources.insert(0, action.member)
+    passed(f"master.before.{kind}", *sources)
     _send(self, effect)
-    passed(f"master.after.{kind}", source)
+    passed(f"master.after.{kind}", *sources)
 
 
 # -- what leaders do by themselves -------------------------------------------------------------------
