@@ -437,8 +437,9 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         """
         timeout_s, only = seconds("timeout_s", timeout_s), None if tablets is None else {*tablets}
         await self._refresh_tablets(timeout_s)
-        asked = [tablet for tablet in self._tablets if only is None or tablet.tablet_id in only]
-        return await latest_time(self.schema, asked, timeout_s)
+        ids = [tablet.tablet_id for tablet in self._tablets if only is None or tablet.tablet_id in only]
+        present, schema = self._present(), self.schema
+        return await latest_time(schema, [RelocatedTablet(present, schema, one) for one in ids], timeout_s)
 
     # -- lookups of the table --------------------------------------------------------------------
 

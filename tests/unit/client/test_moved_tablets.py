@@ -56,6 +56,16 @@ def test_reads_follow_a_tablet_that_has_moved_between_two_pages_too() -> None:
     asyncio.run(run())
 
 
+def test_the_latest_time_is_asked_for_where_the_tablet_is_now() -> None:
+    async def run() -> None:
+        world = Moved()
+        await world.loaded()
+        world.leave()
+        assert len(await world.table.scan(at=await world.table.latest()).to_pylist()) == len(ROWS)
+
+    asyncio.run(run())
+
+
 def test_a_tablet_that_the_table_has_lost_says_so() -> None:
     async def run() -> None:
         world = Moved(now="t-1")
