@@ -49,7 +49,7 @@ class Reads:
         self._rng = random.Random(f"reads/{bench.settings.seed}")
 
     async def measure(self) -> None:
-        """ClusterMeasure each mode with each number in flight, after a warm-up of each mode."""
+        """Measure each mode with each number in flight, after a warm-up of each mode."""
         bench, slot_s = self._bench, self._bench.settings.slot_s
         bench.report.reads = {(mode, n): [] for mode in MODES for n in IN_FLIGHT}
         bench.report.reads[MANY, 1] = []

@@ -54,7 +54,7 @@ class Scans:
         self._load = load
 
     async def measure(self) -> None:
-        """ClusterMeasure both tables, each in rounds of its own."""
+        """Measure both tables, each in rounds of its own."""
         bench, tablet_id = self._bench, self._data.tablet_id
         await self._unflushed()
         if not bench.report.ok:
@@ -85,7 +85,7 @@ class Scans:
             bench.report.scan_unflushed = found
 
     async def _compared(self, what: str, table: AsyncTable, tablet_id: TabletId, rows: Any, at: int) -> ScanFigures:
-        """ClusterMeasure scans of a table beside Parquet. ``rows`` are what it has at the timestamp ``at``."""
+        """Measure scans of a table beside Parquet. ``rows`` are what it has at the timestamp ``at``."""
         bench, path = self._bench, Path(self._bench.cluster.directory) / "scan.parquet"
         found = ScanFigures(table=str(self._data.tablet_id))
         parquet.write_table(rows, path)

@@ -173,7 +173,10 @@ async def _started(peer: PeerCommand, environment: dict[str, str], output: Binar
             start_new_session=True,
         )
     except OSError as error:
-        raise PeerFailed(f"peer {peer.name}: {peer.text} cannot be started: {error.strerror}") from error
+        fact = f"peer {peer.name}: {peer.text} cannot be started: {error.strerror}"
+        raise PeerFailed(
+            f"{fact}; a command is a program with arguments: use sh -c '...' for loops and pipes"
+        ) from error
 
 
 async def _outcome(process: Process, timeout_s: float) -> str:
