@@ -175,9 +175,8 @@ class ColumnarBlock:
 
     def keys(self, row_group: int) -> SortedKeys:
         """Return the sorted keys of one row group, through the cache."""
-        found = self._reader.cache.get((self.path, row_group))
+        found = self.cached_keys(row_group)
         if found is not None:
-            assert isinstance(found, SortedKeys)
             return found
         positions = [self.index.positions[column_id] for column_id in self._reader.key_layout.ids]
         return self._sorted_keys(row_group, self._cached(row_group, positions))
@@ -224,12 +223,28 @@ class ColumnarBlock:
 
     def is_deletion(self, row_group: int, row: int) -> bool:
         """Return true if a version is a deletion. Reads through the cache."""
+        cached = self.cached_deletion(row_group, row)
+        if cached is not None:
+            return cached
         deleted = self.cached_versions(row_group, ()).deleted
         return deleted is not None and bool(deleted[row].as_py())
 
-    def has_cached_keys(self, row_group: int) -> bool:
-        """Return true if the keys of a row group are in the cache."""
-        return self._reader.cache.get((self.path, row_group)) is not None
+    def cached_deletion(self, row_group: int, row: int) -> bool | None:
+        """Return whether a version is a deletion, or ``None`` if only the file can tell."""
+        rows = self.cached_rows(row_group)
+        if rows is not None:
+            deleted = rows.rows.marks.deleted
+            return deleted is not None and bool(deleted.at(row))
+        array = self._reader.cache.get((self.path, row_group, len(self.index.positions) + 1))
+        return None if array is None else bool(array[row].as_py())
+
+    def cached_keys(self, row_group: int) -> SortedKeys | None:
+        """Return the keys of a row group if they are in the cache, alone or with its rows."""
+        rows = self.cached_rows(row_group)
+        if rows is not None:
+            return rows.keys
+        found: SortedKeys | None = self._reader.cache.get((self.path, row_group))
+        return found
 
     def _wanted(self, ids: Sequence[int]) -> list[int]:
         """Return the positions in the file of some columns, of the key columns and of the system columns."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,18 @@ _TOGETHER_MIN = 256  #: From this number of keys in one row group on, Arrow look
 
 
 class ColumnarLookup:
-    """Finds the rows that exist now, in memory and in blocks."""
+    """Finds the rows that exist now, in memory and in blocks.
 
-    def __init__(self, memory: ColumnarMemtable, levels: Levels) -> None:
+    Args:
+        memory: the rows in memory.
+        levels: the blocks.
+        in_blocks: for some keys, whether the blocks have a row of them now.
+    """
+
+    def __init__(self, memory: ColumnarMemtable, levels: Levels, in_blocks: Mapping[Comparable, bool]) -> None:
         self._memory = memory
         self._levels = levels
+        self._in_blocks = in_blocks
 
     def is_gap(self, first: Comparable, last: Comparable) -> bool:
         """Return true if certainly no version has a key from ``first`` to ``last``."""
@@ -34,11 +42,48 @@ class ColumnarLookup:
     def find(self, keys: Sequence[Comparable]) -> list[bool]:
         """Return for each key whether it has a row."""
         found = self._memory.newest.find(keys)
+        if self._in_blocks:
+            found = [self._in_blocks.get(key) if live is None else live for key, live in zip(keys, found, strict=True)]
         open_positions = [position for position, live in enumerate(found) if live is None]
         for level in self._levels.sources[::-1]:
             if open_positions:
                 open_positions = _look_up(level, keys, open_positions, found)
         return [live is True for live in found]
+
+
+class _Seen(Enum):
+    """What the cache, the key range and the Bloom filter of a row group say of a key."""
+
+    ROW = auto()
+    DELETION = auto()
+    NO_VERSION = auto()
+    UNREAD = auto()  #: Only a file can tell.
+
+
+def cached_state(levels: Levels, key: Comparable) -> bool | None:
+    """Return whether the blocks have a row of a key now, or ``None`` if only a file can tell. Never blocks."""
+    for level in levels.sources[::-1]:
+        row_group = level.row_group_of(key)
+        seen = _Seen.NO_VERSION if row_group is None else _seen(row_group, key)
+        if seen is _Seen.UNREAD:
+            return None
+        if seen is not _Seen.NO_VERSION:
+            return seen is _Seen.ROW
+    return False
+
+
+def _seen(row_group: RowGroup, key: Comparable) -> _Seen:
+    block, number = row_group.block, row_group.number
+    keys = block.cached_keys(number)
+    if keys is None:
+        return _Seen.UNREAD if bloom.may_hold(row_group.index.bloom, key) else _Seen.NO_VERSION
+    last = keys.last(key)
+    if last < 0:
+        return _Seen.NO_VERSION
+    if not row_group.index.deletions:
+        return _Seen.ROW
+    deleted = block.cached_deletion(number, last)
+    return _Seen.UNREAD if deleted is None else _Seen.DELETION if deleted else _Seen.ROW
 
 
 def _look_up(
@@ -63,7 +108,7 @@ def _look_up_in_row_group(
 ) -> list[int]:
     block, number = row_group.block, row_group.number
     unknown: list[int] = []
-    if not block.has_cached_keys(number):
+    if block.cached_keys(number) is None:
         maybe = [position for position in positions if bloom.may_hold(row_group.index.bloom, keys[position])]
         unknown = sorted({*positions}.difference(maybe))
         positions = maybe

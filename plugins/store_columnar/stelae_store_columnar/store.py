@@ -29,7 +29,7 @@ from stelae.spi.store import (
     TabletStore,
     VersionedRows,
 )
-from stelae_store_columnar.applier import ColumnarApplier, decode_groups, only_upserts_whole_rows
+from stelae_store_columnar.applier import ColumnarApplier, decode_groups
 from stelae_store_columnar.block import BlockReader
 from stelae_store_columnar.block_directory import BlockDirectory
 from stelae_store_columnar.block_index import INDEX_VERSION
@@ -44,6 +44,7 @@ from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.manifest import MANIFEST_VERSION, ColumnarManifest, decode_manifest, known_schemas
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.point_lookup import PointLookup
+from stelae_store_columnar.prepared_writes import PreparedWrites
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.snapshot import ColumnarSnapshot
 from stelae_store_columnar.sources import MustBlock, StepSize
@@ -91,6 +92,7 @@ class ColumnarStore(TabletStore):
         self._directory = BlockDirectory(files, directory, manifest.next_number)
         self._upkeep = BlockMaintenance(self._directory, self._reader, config, schema)
         self._memory = ColumnarMemtable()
+        self._prepared: PreparedWrites | None = None
         self._history = HistoryFloor(manifest.floor, config.key_history_bytes_max, directory)
         self._failed = ""
         self._closed = False
@@ -149,14 +151,18 @@ class ColumnarStore(TabletStore):
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:
         """Return true for a few rows for which no block is read and no large chunks are merged."""
+        self._prepared = None
         if self._memory.newest.longest_range > INLINE_MERGE_ROWS_MAX:
             return False
-        rows, schema, blocks = 0, self._state.schema, bool(self._state.levels.sources)
+        rows, state = 0, self._state
         for entry in entries:
-            if isinstance(entry.change, Schema) or (blocks and not only_upserts_whole_rows(entry.change, schema)):
+            if isinstance(entry.change, Schema):
                 return False
             rows += entry.change.row_count
-        return rows <= INLINE_ROWS_MAX and self._memory.merges_within(rows, INLINE_MERGE_ROWS_MAX)
+        if rows > INLINE_ROWS_MAX or not self._memory.merges_within(rows, INLINE_MERGE_ROWS_MAX):
+            return False
+        self._prepared = PreparedWrites(self._memory, state.levels, self._schemas, self._order)
+        return self._prepared.need_no_file(entries, state.schema)
 
     def scan(self, spec: ScanSpec, at: int | None = None) -> Cursor:
         return ColumnarCursor(self._view(at), spec)
@@ -260,8 +266,13 @@ class ColumnarStore(TabletStore):
         self._reader.cache.clear()
 
     def _write(self, entry: ApplyEntry, payload: WritePayload, state: ColumnarState) -> tuple[RowFault, ...]:
-        groups = decode_groups(payload, self._schemas, self._order)
-        lookup = ColumnarLookup(self._memory, state.levels)
+        prepared = self._prepared
+        if prepared is None or prepared.levels is not state.levels:
+            groups = decode_groups(payload, self._schemas, self._order)
+            lookup = ColumnarLookup(self._memory, state.levels, {})
+        else:
+            groups = prepared.groups(entry.op_id, payload)
+            lookup = ColumnarLookup(self._memory, state.levels, prepared.in_blocks)
         new_rows = self._defaults.layout(state.schema, self._schemas[payload.schema_version])
         applier = ColumnarApplier(
             self._memory, lookup, state.schema, new_rows, state.adapter.all_types, entry.timestamp
