@@ -67,4 +67,12 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         constants=ROWS_KEPT_FROM,
         invariant="snapshot_repeatability",
     ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
+        name="columnar: a short scan returns an older version of a row",
+        rule="contract store 5",
+        target="stelae_store_columnar.short_read:ShortRead._take_whole",
+        replacement=mutations.prefer_older_versions,
+        invariant="snapshot_repeatability",
+    ),
 )

@@ -77,6 +77,13 @@ def complete_with_a_later_row(original: Original, self: Any, key: Any, until: in
     return original(self, key, max(until, self._stamp))
 
 
+def prefer_older_versions(original: Original, self: Any, rows: Any) -> None:
+    """Replace the rows of newer sources by those of an older one."""
+    for key in rows:
+        self._newest.pop(key, None)
+    original(self, rows)
+
+
 def take_the_newest_version_as_it_is(original: Original, self: Any, *version: Any) -> bool:
     """Leave columns that the newest version lacks without a value."""
     original(self, *version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
@@ -24,9 +24,10 @@ from stelae.sim.invariants import ObservedLookup, ObservedScan
 from stelae.sim.network import Network
 from stelae.sim.node import SimNode
 from stelae.sim.node_start import TABLET
+from stelae.sim.short_scans import ShortScans
 from stelae.spi.errors import NoRows, SchemaMismatch, StelaeError, TooOld, Unavailable
 from stelae.spi.ids import NodeId
-from stelae.spi.scan import Order
+from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import error_fields, error_of
@@ -122,6 +123,39 @@ class ClientGateway:
                 self._coverage.hit(f"lookup.{_expected(found).code.lower()}")
 
         self._look_up(client, node, keys, at, done)
+
+    def scan_shortly(self, client: int, node: int, spec: ScanSpec, at: int) -> None:
+        """Read all rows as of a hybrid timestamp by scans with a limit. The invariants check them."""
+        sim_node = self._nodes[node]
+        view, data = sim_node.view, encode(ScanRequest(TABLET, spec, at))
+
+        def serve(replica: Replica) -> None:
+            running, asked, floor = sim_node.running, decode(data, ScanRequest), view.floor
+            if running is None:
+                return
+            open_scans = running.open_scans
+
+            def chosen(served: int | StelaeError) -> None:
+                if isinstance(served, StelaeError):
+                    done(served)
+                else:
+                    ShortScans(open_scans, replica, self._facts.world.agreed.schemas.values, asked, served, done).read()
+
+            def done(found: tuple[Schema, list[tuple[Any, ...]]] | Exception) -> None:
+                if isinstance(found, TooOld):
+                    self._coverage.hit("short_scan.too_old")
+                    self._facts.scanned(view, ObservedScan(at, floor, None, found.floor))
+                elif isinstance(found, Exception):
+                    self._coverage.hit(f"short_scan.{_expected(found).code.lower()}")
+                else:
+                    self._coverage.hit("short_scan.read")
+                    schema, rows = found
+                    in_order = rows[::-1] if spec.order is Order.KEY_DESCENDING else rows
+                    self._facts.scanned(view, ObservedScan(at, floor, tuple(in_order), schema=schema))
+
+            choose_time(running.read_node, replica, asked, chosen)
+
+        self._ask(client, node, "short_scan", serve, lambda _: None)
 
     def _look_up(
         self,

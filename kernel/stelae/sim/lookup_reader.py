@@ -1,4 +1,4 @@
-"""A client that looks up keys as of past and present times on any replica.
+"""A client that looks up keys, and scans few rows at a time, as of past and present times on any replica.
 
 The lookups of the latest rows are those of ``ModelClient`` and ``Prober``, whose answers must be linearizable. This
 client names a time, so any replica may answer, and every answer for that time must be the same."""
@@ -13,6 +13,7 @@ from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.clock import EPOCH_US
 from stelae.sim.draw import below, between, chance, pick, skewed
 from stelae.sim.workload import WorkloadContext
+from stelae.spi.scan import Order, ScanSpec
 
 NUMBER: Final = 90
 """Position of the reader on the network, above the readers of snapshots."""
@@ -28,6 +29,9 @@ AGAIN: Final = 0.4
 JUST_WRITTEN: Final = 0.4
 """Share of the other lookups that ask for the time of the latest acknowledged write."""
 
+SCANS: Final = 0.4
+"""Share of the lookups with which it also scans all rows as of that time, a few with each scan."""
+
 AROUND_US: Final = (-400_000, 20_000)
 """How far from true time the time of the others may be."""
 
@@ -35,10 +39,13 @@ AROUND_US: Final = (-400_000, 20_000)
 class LookupReader:
     """One client that looks up keys at times."""
 
-    def __init__(self, context: WorkloadContext, gateway: ClientGateway, rng: random.Random) -> None:
+    def __init__(
+        self, context: WorkloadContext, gateway: ClientGateway, rng: random.Random, scan_rng: random.Random
+    ) -> None:
         self._context = context
         self._gateway = gateway
         self._rng = rng
+        self._scan_rng = scan_rng
         self._times: list[int] = []
         self.stopping = False
 
@@ -54,23 +61,27 @@ class LookupReader:
     def leader_serves(self, position: int) -> None:
         """Look up keys on a new leader as of the latest acknowledged write."""
         if not self.stopping and self._context.history.timestamp_max:
-            self._look_up(position, self._context.history.timestamp_max)
+            self._read(position, self._context.history.timestamp_max)
 
     def _act(self) -> None:
         if self.stopping:
             return
         node = below(self._rng, self._context.profile.nodes)
         if self._times and chance(self._rng, AGAIN):
-            self._look_up(node, pick(self._rng, self._times))
+            self._read(node, pick(self._rng, self._times))
         elif self._context.history.timestamp_max and chance(self._rng, JUST_WRITTEN):
-            self._look_up(node, self._context.history.timestamp_max)
+            self._read(node, self._context.history.timestamp_max)
         else:
             now_us = EPOCH_US + self._context.scheduler.now_us
-            self._look_up(node, timestamp(max(0, now_us + between(self._rng, *AROUND_US))))
+            self._read(node, timestamp(max(0, now_us + between(self._rng, *AROUND_US))))
         self.start()
 
-    def _look_up(self, node: int, at: int) -> None:
+    def _read(self, node: int, at: int) -> None:
         keys_max = self._context.profile.keys
-        keys = [below(self._rng, keys_max + 1) for _ in range(between(self._rng, 1, 2 * keys_max))]
         self._times = [*self._times, at][-TIMES_MAX:]
+        if chance(self._scan_rng, SCANS):
+            order = pick(self._scan_rng, (Order.KEY, Order.KEY_DESCENDING))
+            limit = between(self._scan_rng, 1, keys_max + 1)
+            self._gateway.scan_shortly(NUMBER, node, ScanSpec(order=order, limit=limit), at)
+        keys = [below(self._rng, keys_max + 1) for _ in range(between(self._rng, 1, 2 * keys_max))]
         self._gateway.look_up_at(NUMBER, node, keys, at)

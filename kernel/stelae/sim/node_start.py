@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from stelae.host.assembly import Engines
 from stelae.host.consensus_metadata import ConsensusMetadata, HardStateWriter
@@ -17,6 +18,7 @@ from stelae.host.hybrid_clock import ClockSettings, HybridClock, first_ceiling
 from stelae.host.instance import Instance, InstanceFile, format_directory, load_ceiling, lock_directory, save_ceiling
 from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.member_links import MemberLinks
+from stelae.host.node import Node
 from stelae.host.peer_codec import PeerCodec
 from stelae.host.peer_traffic import PeerTraffic
 from stelae.host.replica import Replica
@@ -24,7 +26,9 @@ from stelae.host.replica_ports import ReplicaObserver
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.copy_settings import StageSettings
 from stelae.lifecycle.first_schema import first_schema_sum
+from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.lookups import Lookups
+from stelae.server.tserver.open_scans import OpenScans
 from stelae.sim.clock import VirtualClock
 from stelae.sim.coverage import Coverage
 from stelae.sim.disk import VirtualDisk
@@ -95,10 +99,12 @@ class RunningNode:
     store_files: StoreFiles
     read_node: SimReadNode
     lookups: Lookups = field(init=False)
+    open_scans: OpenScans = field(init=False)
     snapshot_reader: SnapshotReader | None = None
 
     def __post_init__(self) -> None:
         self.lookups = Lookups(self.read_node)
+        self.open_scans = OpenScans(cast(Node, self.read_node), reader_of)  # It uses the pool and the turns alone.
 
     @property
     def replica(self) -> Replica | None:

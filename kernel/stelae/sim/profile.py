@@ -114,7 +114,8 @@ class ProfileKind(StrEnum):
     """As ``MEMBERSHIP``, without witnesses. Logs are short, so members that lag or are added get copies of
     another replica. Replicas of nodes that are no members any more are deleted, and vote as tombstones."""
     LOOKUPS = "lookups"
-    """As ``STANDARD``. Clients read rows by lookups instead of scans, and one looks keys up as of past times."""
+    """As ``STANDARD``. Clients read rows by lookups instead of scans. One looks keys up, and scans few rows at a
+    time, as of past times."""
     LOCAL = "local"
     """One node with the consensus engine ``local``."""
 

@@ -155,7 +155,8 @@ class Simulation:
             ReplicaReader(context, gateway, writers[number], number, stream(self._seed, f"reader/{number}"))
             for number in count
         ]
-        lookups = [LookupReader(context, gateway, stream(self._seed, "lookups"))] if self._profile.lookups else []
+        streams = [stream(self._seed, name) for name in ("lookups", "short_scans")]
+        lookups = [LookupReader(context, gateway, *streams)] if self._profile.lookups else []
         prober = Prober(context, stream(self._seed, "prober"), readers[0].probe)
 
         def leader_serves(position: int) -> None:

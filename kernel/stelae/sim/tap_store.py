@@ -109,7 +109,9 @@ class StoreTap(TabletStore):
 
     def scan_inline(self, spec: ScanSpec, at: int | None = None) -> Cursor | None:
         """As ``engine`` if ``inline``, else ``None``."""
-        return self._inner.scan_inline(spec, at) if self.inline else None
+        cursor = self._inner.scan_inline(spec, at) if self.inline else None
+        self.facts.coverage.hit("short_scan.on_worker" if cursor is None else "short_scan.inline")
+        return cursor
 
     def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
         """As ``engine``."""
