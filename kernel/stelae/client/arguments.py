@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import ceil
 from numbers import Integral, Real
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -18,6 +18,9 @@ from stelae.wire.addresses import split_address
 
 SECONDS_MAX = 1e9
 """The longest time, about thirty years: enough for a caller that means "for ever"."""
+
+Compression: TypeAlias = Literal["none", "lz4"]
+"""How servers may compress the rows that a client reads."""
 
 
 class BadArgument(CallerError, code="BAD_ARGUMENT"):
@@ -63,6 +66,13 @@ def text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     raise BadArgument(name, "text", value)
+
+
+def takes_lz4(compression: Any) -> bool:
+    """Return whether a ``Compression`` is LZ4."""
+    if isinstance(compression, str) and compression in get_args(Compression):
+        return compression == "lz4"
+    raise BadArgument("compression", "'none' or 'lz4'", compression)
 
 
 def several(name: str, value: Any, of: str) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from stelae.client.arguments import BadArgument, alter_step, seconds, text, whole, whole_ms
+from stelae.client.arguments import BadArgument, Compression, alter_step, seconds, takes_lz4, text, whole, whole_ms
 from stelae.client.catalog import POLL_S, CatalogClient, CatalogLocations, find_catalog, find_tablet, tablets_of
 from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.contacts import Contacts, connect_by, contacts_of
@@ -61,6 +61,7 @@ async def connect_async(
     tables: Tables = None,
     location: str = "",
     contacts: Contacts | None = None,
+    compression: Compression = "none",
     timeout_s: float = 10.0,
 ) -> AsyncClient:
     """Connect to a cluster.
@@ -74,6 +75,8 @@ async def connect_async(
             Reads that any replica may serve ask the nearest one first. Empty: the location of a node on this host.
         contacts: what ``contacts`` of an earlier client has returned. Its nodes are asked if none answers at the
             addresses, because all masters were replaced.
+        compression: ``"lz4"``: servers compress the rows of scans and diffs where that makes them smaller. It pays on
+            networks that are slower than about 4 Gbit/s.
         timeout_s: how long to wait for an answer.
 
     Raises:
@@ -95,7 +98,9 @@ async def connect_async(
     if not listed:
         raise CallerError("no address to connect to; write host:port, for example 127.0.0.1:7051")
     text("location", location)
+    lz4 = takes_lz4(compression)
     client = AsyncClient(await connect_by(listed, contacts, timeout_s), listed, location)
+    client.connection.takes_lz4 = lz4
     try:
         if tables is not None:
             client.locations = FileLocations(tables, client.schema_of)

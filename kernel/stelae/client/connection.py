@@ -82,6 +82,8 @@ class Connection:
         self.rng = random.Random(secrets.randbits(64))
         self.addresses: dict[NodeId, str] = {}
         """Addresses of the members of tablets that were opened."""
+        self.takes_lz4 = False
+        """The field ``lz4`` of requests for pages."""
         self.closed = False
         self._mixed = ""  #: Why the client has closed itself: its addresses are of two clusters.
         self._upkeep = LinkUpkeep(messenger, self._named, self.addresses)
@@ -449,9 +451,9 @@ class ConnectedTablet:
         deadline = asyncio.get_running_loop().time() + timeout_s
         asked = in_key_order(spec)
         reader = reader or PageRows(asked)
-        kind, since = SCAN if reader.since is None else DIFF, reader.since
-        request = encode(ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file, since=since))
-        answer = await self._connection.ask_any(ask or self.leader, kind, request, deadline, Lane.BULK)
+        kind, since, lz4 = SCAN if reader.since is None else DIFF, reader.since, self._connection.takes_lz4
+        request = ScanRequest(self.tablet_id, asked, at, at_least=at_least, file=reader.file, since=since, lz4=lz4)
+        answer = await self._connection.ask_any(ask or self.leader, kind, encode(request), deadline, Lane.BULK)
         page = decode(answer.body[0], ScanPage)
         if asked.columns is None and page.schema_version != self.schema.version:
             # The tablet has another schema now. The ids of our columns still mean the same columns.

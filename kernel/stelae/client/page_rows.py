@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 
 from stelae.protocol.tablet_messages import ScanPage
+from stelae.rows.arrow_page import decoded_rows
 from stelae.rows.changes import changes_layout
 from stelae.rows.parquet_rows import Footer, read_stored
 from stelae.spi.errors import Corrupt
@@ -78,7 +79,7 @@ class PageRows:
             return lambda: None
         if not frames:
             raise Corrupt(f"a page announces {page.row_count} rows and has none")
-        decode = partial(RowBatch.from_ipc, layout, memoryview(frames[0]))
+        decode = partial(decoded_rows, layout, frames[0])
         if page.stored is not None:
             if len(frames) > 1:
                 self._footer = Footer(page.stored.file, frames[1])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from stelae.client.arguments import Compression
 from stelae.client.async_client import Addresses, AsyncClient, Tables, connect_async
 from stelae.client.contacts import Contacts
 from stelae.client.epoch import AsyncEpoch
@@ -38,12 +39,15 @@ def connect(
     tables: Tables = None,
     location: str = "",
     contacts: Contacts | None = None,
+    compression: Compression = "none",
     timeout_s: float = 10.0,
 ) -> Client:
     """Connect to a cluster. Close the client, or use ``with``. See ``connect_async``."""
     loop_thread = LoopThread()
     try:
-        connecting = connect_async(addresses, tables=tables, location=location, contacts=contacts, timeout_s=timeout_s)
+        connecting = connect_async(
+            addresses, tables=tables, location=location, contacts=contacts, compression=compression, timeout_s=timeout_s
+        )
         return Client(loop_thread, loop_thread.run(connecting))
     except BaseException:
         loop_thread.close()

@@ -61,6 +61,8 @@ class ScanRequest(msgspec.Struct, frozen=True, array_like=True):
     #: For the kind ``DIFF`` only: return what entries above this time and up to ``at`` have changed
     #: (``stelae.rows.changes``). The columns, the key range, the limit and ``after`` of ``spec`` apply to it.
     since: int | None = None
+    #: Whether rows that are returned as Arrow may be compressed with LZ4.
+    lz4: bool = False
 
 
 class ScanPage(msgspec.Struct, frozen=True, array_like=True):

@@ -8,9 +8,10 @@ from typing import Any
 
 from stelae.spi.errors import Corrupt, TooLarge
 from stelae.spi.rows import MALFORMED
+from stelae.spi.services import Buffer
 
 
-def check_declared_size(data: bytes, what: str, bytes_max: int) -> None:
+def check_declared_size(data: Buffer, what: str, bytes_max: int) -> None:
     """Check the declared size of an Arrow message.
 
     Args:

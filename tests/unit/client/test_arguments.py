@@ -48,6 +48,11 @@ async def rows_of(scan: Any) -> Any:
     return await scan.to_pylist()
 
 
+@pytest.mark.parametrize("wrong", [*WRONG, "LZ4", "zstd", ""], ids=lambda v: repr(v)[:20])
+def test_a_compression_is_none_or_lz4(wrong: Any) -> None:
+    refused("compression must be 'none' or 'lz4'", lambda _: connect_async("127.0.0.1:1", compression=wrong))
+
+
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda v: repr(v)[:20])
 def test_a_timeout_is_a_number_of_seconds(wrong: Any) -> None:
     calls: list[Callable[[AsyncTable], Awaitable[Any]]] = [

@@ -97,10 +97,17 @@ class World:
         return SimpleNamespace(cancel=lambda: self.timers.update({number: (1 << 62, call)}))
 
     def ask(
-        self, spec: ScanSpec, *, sender: NodeId = ME, rows_max: int = 3, store: Store | None = None, at: int | None = AT
+        self,
+        spec: ScanSpec,
+        *,
+        sender: NodeId = ME,
+        rows_max: int = 3,
+        store: Store | None = None,
+        at: int | None = AT,
+        lz4: bool = False,
     ) -> Event:
         """Ask for a page, and return an event that gives the request up."""
-        asked, given_up = ScanRequest(TabletId("t"), spec, at, rows_max), Event()
+        asked, given_up = ScanRequest(TabletId("t"), spec, at, rows_max, lz4=lz4), Event()
         still_open = partial(self.is_open, given_up)
         self.pages.read(sender, store or self.store, asked, AT, self.answers.append, still_open)
         return given_up

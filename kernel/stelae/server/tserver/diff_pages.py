@@ -11,6 +11,7 @@ import msgspec
 
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
+from stelae.rows.arrow_page import encoded_rows
 from stelae.rows.changes import changes_batch, changes_layout
 from stelae.rows.keys import encode_keys
 from stelae.server.tserver.scan_pages import (
@@ -20,7 +21,6 @@ from stelae.server.tserver.scan_pages import (
     Frames,
     PageReader,
     PageSource,
-    encoded_rows,
 )
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
@@ -32,8 +32,8 @@ from stelae.spi.store import Changes, TabletStore
 def reader_of(store: TabletStore, asked: ScanRequest, at: int) -> PageSource:
     """Return the reader of a scan's or a diff's pages, beginning with the page that ``asked`` asks for."""
     if asked.since is None:
-        return PageReader(store, asked.spec, at, asked.rows_max, asked.file)
-    return DiffReader(store, asked.spec, asked.since, at, asked.rows_max)
+        return PageReader(store, asked.spec, at, asked.rows_max, asked.file, lz4=asked.lz4)
+    return DiffReader(store, asked.spec, asked.since, at, asked.rows_max, lz4=asked.lz4)
 
 
 class DiffReader:
@@ -45,9 +45,12 @@ class DiffReader:
         since: hybrid timestamp, exclusive. The diff shows what entries above it changed.
         at: hybrid timestamp, inclusive. The diff shows what entries up to it changed.
         rows_max: the most rows of a page.
+        lz4: whether Arrow may be compressed with LZ4.
     """
 
-    def __init__(self, store: TabletStore, spec: ScanSpec, since: int, at: int, rows_max: int) -> None:
+    def __init__(
+        self, store: TabletStore, spec: ScanSpec, since: int, at: int, rows_max: int, *, lz4: bool = False
+    ) -> None:
         self.spec = spec
         """The spec of the request for the next page."""
         self.file: bytes | None = None
@@ -59,6 +62,7 @@ class DiffReader:
         self._columns = spec.columns
         self._since = since
         self._at = at
+        self._lz4 = lz4
         self._rows_wanted = rows_max
         self._rows_max = min(rows_max, FIRST_PAGE_ROWS_MAX)
         self._layout = Layout(())  #: The columns of the answer, once the diff is open.
@@ -102,7 +106,7 @@ class DiffReader:
         if not self.more:
             self.close()
         page = encode(ScanPage(self._at, self._schema.version, found, after))
-        return [page] if rows is None else [page, encoded_rows(rows)]
+        return [page] if rows is None else [page, encoded_rows(rows, lz4=self._lz4)]
 
     def close(self) -> None:
         """Release the snapshot of the store. A second call has no effect."""

@@ -256,5 +256,5 @@ class OpenScans:
 
 def _key(sender: NodeId, asked: ScanRequest, spec: ScanSpec, at: int, file: bytes | None) -> bytes:
     """Return a key that is equal only for the same request of the same sender."""
-    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max, file=file, since=asked.since)
+    request = ScanRequest(asked.tablet_id, spec, at, asked.rows_max, file=file, since=asked.since, lz4=asked.lz4)
     return sender.encode() + b"\0" + encode(request)

@@ -12,6 +12,7 @@ import msgspec
 
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage
+from stelae.rows.arrow_page import encoded_rows, plain_bytes
 from stelae.rows.parquet_rows import StoredPage, StoredRows, StoredRowsCursor
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
@@ -19,8 +20,8 @@ from stelae.spi.services import Buffer
 from stelae.spi.store import Cursor, TabletStore
 
 PAGE_BYTES_MAX = 8 << 20
-"""The most bytes of the rows of a page, as they are sent, if it has more than one row. Thousands of large cells would
-not fit in a frame."""
+"""The most bytes of the rows of a page, as they are stored or as plain Arrow, if it has more than one row. Thousands of
+large cells would not fit in a frame."""
 
 FIRST_PAGE_ROWS_MAX = 8192
 """The most rows of the first page, so that a client that needs few rows gets them soon. While rows are small, each page
@@ -72,9 +73,19 @@ class PageReader:
         at: hybrid timestamp of the snapshot.
         rows_max: the most rows of a page.
         file: whether rows may be sent as they are stored, and the file whose footer the client has (``ScanRequest``).
+        lz4: whether Arrow may be compressed with LZ4.
     """
 
-    def __init__(self, store: TabletStore, spec: ScanSpec, at: int, rows_max: int, file: bytes | None = None) -> None:
+    def __init__(
+        self,
+        store: TabletStore,
+        spec: ScanSpec,
+        at: int,
+        rows_max: int,
+        file: bytes | None = None,
+        *,
+        lz4: bool = False,
+    ) -> None:
         self.spec = spec
         """The spec of the request for the next page."""
         self.file = file
@@ -88,6 +99,7 @@ class PageReader:
             rows_max = max(1, min(rows_max, spec.limit))  # An engine may build all the rows that a batch may have.
         self._rows_wanted = rows_max
         self._rows_max = min(rows_max, FIRST_PAGE_ROWS_MAX)
+        self._lz4 = lz4
         self._cursor: Cursor | None = None
 
     def serves(self, store: TabletStore) -> bool:
@@ -105,22 +117,21 @@ class PageReader:
         stored = self._next_stored()
         if stored is not None:
             return self._stored_page(stored)
-        rows, after = self._next_rows()
-        data = b"" if rows is None or not len(rows) else encoded_rows(rows)
-        while rows is not None and len(rows) > 1 and len(data) > PAGE_BYTES_MAX:
-            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // len(data)))
-            self.close()  # A cursor cannot go back, so a new one begins where this page does.
+        while True:
             rows, after = self._next_rows()
-            data = b"" if rows is None else encoded_rows(rows)
-        found = 0 if rows is None else len(rows)
-        if found:
-            # The average size of the rows counts, because a page may have ended early. The factor of two leaves room
-            # for larger rows: a page that is too large is read again.
-            self._rows_max = max(
-                1, min(2 * self._rows_max, self._rows_wanted, found * PAGE_BYTES_MAX // 2 // len(data))
-            )
-        page = self._advance(found, after)
-        return [page, data] if found else [page]
+            if rows is None or not len(rows):
+                return [self._advance(0, after)]
+            size_bytes = plain_bytes(rows)
+            if len(rows) == 1 or size_bytes <= PAGE_BYTES_MAX:
+                break
+            self._rows_max = max(1, min(len(rows) - 1, len(rows) * PAGE_BYTES_MAX // size_bytes))
+            self.close()  # A cursor cannot go back, so a new one begins where this page does.
+        # The average size of the rows counts, because a page may have ended early. The factor of two leaves room for
+        # larger rows: a page that is too large is read again.
+        rows_fit = len(rows) * PAGE_BYTES_MAX // 2 // size_bytes
+        self._rows_max = max(1, min(2 * self._rows_max, self._rows_wanted, rows_fit))
+        data = encoded_rows(rows, lz4=self._lz4)
+        return [self._advance(len(rows), after), data]
 
     def next_inline(self) -> Frames | None:
         """As ``next``, for the first page of a scan of few rows that are in memory; ``None``: for other scans."""
@@ -192,14 +203,3 @@ class PageReader:
             if rows is None or len(rows) or (batches >= EMPTY_BATCHES_MAX and token not in (None, self.spec.after)):
                 break
         return rows, token
-
-
-def encoded_rows(rows: RowBatch) -> Buffer:
-    """Return rows as an Arrow message. ``RowBatch.to_ipc`` would copy the message into bytes.
-
-    The buffer comes from the C library's allocator, which keeps freed memory for the next page. Arrow's own allocator
-    soon returns megabytes to the system, and to allocate them again for each page costs more than the rest of the
-    work."""
-    import pyarrow as pa
-
-    return memoryview(rows.arrow.serialize(memory_pool=pa.system_memory_pool())).cast("B")
