@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
+from stelae.client.arguments import Compression
 from stelae.client.epoch import EPOCH_MAX
 from stelae.client.times import hybrid
 from stelae.spi.errors import StelaeError
@@ -135,6 +136,15 @@ def operation(text: str) -> OpKind:
     if found is None:
         raise ValueError(f"one of {', '.join(kind.name.lower() for kind in OpKind)}")
     return found
+
+
+def compression(text: str) -> Compression:
+    """Return the compression that ``none`` or ``lz4`` names."""
+    known: tuple[Compression, ...] = get_args(Compression)
+    for one in known:
+        if one == text.strip().lower():
+            return one
+    raise ValueError(f"one of {', '.join(known)}")
 
 
 def source(text: str) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from stelae.client import Contacts
+from stelae.client.arguments import Compression
 from stelae.client.filters import Filter
 from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.spi.errors import CallerError
@@ -111,6 +112,16 @@ TARGET_PARTITION_BYTES = SparkOption(
     text="About how many bytes of rows, of all columns, one Spark partition reads. A tablet that is larger is divided "
     "by key ranges. Small tablets of a table with more than 64 tablets are put together. A stream divides tablets "
     "while it reads the rows of the table for the first time.",
+)
+COMPRESSION: SparkOption[Compression] = SparkOption(
+    name="compression",
+    kind="name",
+    parse=values.compression,
+    default="none",
+    shown_default="`none`",
+    uses=_READS,
+    text="With `lz4`, servers compress the rows that are not stored compressed, where that makes them smaller. It pays "
+    "if the network between the executors and the tablet servers is slower than 4.6 Gbit/s.",
 )
 READ_CHANGE_FEED = SparkOption(
     name="readChangeFeed",
@@ -229,6 +240,7 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     WHERE,
     TIMESTAMP_AS_OF,
     TARGET_PARTITION_BYTES,
+    COMPRESSION,
     READ_CHANGE_FEED,
     STARTING_TIMESTAMP,
     ENDING_TIMESTAMP,

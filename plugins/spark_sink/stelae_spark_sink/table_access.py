@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from stelae.client import Client, Contacts, Scan, ScanToken, Table, connect
+from stelae.client.arguments import Compression
 from stelae.client.locations import NoSuchTable
 from stelae.spi.errors import CallerError, Unavailable
 from stelae_spark_sink.contacts_file import read_contacts, write_contacts
-from stelae_spark_sink.options import MASTERS, TABLE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import COMPRESSION, MASTERS, TABLE, TIMEOUT_S, SourceOptions
 
 CONNECT_TIMEOUT_S = 30.0
 """How long the driver waits for masters while it plans, in seconds: long enough for an election, and short enough for
@@ -22,9 +23,16 @@ a user who has mistyped an address. Tasks, the end of a job, and the batches of 
 LOCATION = "STELAE_LOCATION"
 """Environment variable of an executor: where it is, as ``/dc/rack/host``. Its tasks read from the nearest replicas."""
 
-_clients: dict[Sequence[str], Client] = {}
+_ClientKey: TypeAlias = tuple[Sequence[str], Compression]
+"""By what a client was connected: the addresses of the masters, and the compression."""
+
+_clients: dict[_ClientKey, Client] = {}
 _stored: dict[Sequence[str], Contacts] = {}
-_tables: dict[tuple[Sequence[str], str], Table] = {}
+_tables: dict[tuple[_ClientKey, str], Table] = {}
+
+
+def _client_key(options: SourceOptions) -> _ClientKey:
+    return options[MASTERS], options[COMPRESSION]
 
 
 def client_of(options: SourceOptions, *, planning: bool = False) -> Client:
@@ -37,17 +45,17 @@ def client_of(options: SourceOptions, *, planning: bool = False) -> Client:
     Raises:
         Unavailable: no master answered.
     """
-    addresses = options[MASTERS]
-    client = _clients.get(addresses)
+    key = addresses, compression = _client_key(options)
+    client = _clients.get(key)
     if client is None:
         try:
             timeout_s = min(CONNECT_TIMEOUT_S, options[TIMEOUT_S]) if planning else options[TIMEOUT_S]
             location, known = os.environ.get(LOCATION, ""), _known_contacts(options)
-            client = connect(addresses, location=location, contacts=known, timeout_s=timeout_s)
+            client = connect(addresses, location=location, contacts=known, compression=compression, timeout_s=timeout_s)
         except Unavailable as error:
             fact = f"cannot connect to the masters at {','.join(addresses)}"
             raise Unavailable(f"{fact}: {error}; check the option 'masters', and that the cluster runs") from error
-        _clients[addresses] = client
+        _clients[key] = client
     return client
 
 
@@ -63,7 +71,7 @@ def contacts_of(options: SourceOptions) -> Contacts | None:
 
     ``None``: the process has no client of the cluster."""
     addresses = options[MASTERS]
-    client = _clients.get(addresses)
+    client = _clients.get(_client_key(options))
     if client is None:
         return None
     contacts = client.contacts()
@@ -100,7 +108,7 @@ def table_of(options: SourceOptions, name: str | None = None, *, planning: bool 
         Unavailable: no master answered.
     """
     name, timeout_s = name or options[TABLE], options[TIMEOUT_S]
-    key = (options[MASTERS], name)
+    key = (_client_key(options), name)
     try:
         if not _is_current(_tables.get(key), name, timeout_s):
             _tables[key] = client_of(options, planning=planning).table(name, timeout_s=timeout_s)
@@ -129,7 +137,7 @@ def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
         BadToken: the table was dropped.
         SchemaMismatch: a column that the token reads was dropped.
     """
-    key = (options[MASTERS], token.table_id or token.table)
+    key = (_client_key(options), token.table_id or token.table)
     table = _tables.get(key)
     if table is not None:
         try:
@@ -145,15 +153,15 @@ def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
 def changes_of(options: SourceOptions, token: ScanToken, *, before_images: bool) -> Iterator[Any]:
     """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects; raises as :func:`scan_of`."""
     scan_of(options, token)  # It opens the table of the token, or looks it up again.
-    key = (options[MASTERS], token.table_id or token.table)
+    key = (_client_key(options), token.table_id or token.table)
     return _tables[key].open_changes(token, before_images=before_images, timeout_s=options[TIMEOUT_S])
 
 
 def forget(options: SourceOptions) -> None:
     """Close this process's client of a cluster, so that the next task connects again."""
-    addresses = options[MASTERS]
-    for key in [key for key in _tables if key[0] == addresses]:
+    client_key = _client_key(options)
+    for key in [key for key in _tables if key[0] == client_key]:
         del _tables[key]
-    client = _clients.pop(addresses, None)
+    client = _clients.pop(client_key, None)
     if client is not None:
         client.close()

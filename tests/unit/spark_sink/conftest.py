@@ -50,7 +50,7 @@ def make_table(loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Made
     ) -> Table:
         schema = schema_from_plain({"columns": columns, "key": key})
         table = Table(loop_thread, loop_thread.run(_made(name, schema, partition)))
-        monkeypatch.setitem(table_access._tables, ((MASTERS,), name), table)
+        monkeypatch.setitem(table_access._tables, (((MASTERS,), "none"), name), table)
         return table
 
     return make

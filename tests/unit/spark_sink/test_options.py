@@ -87,6 +87,7 @@ def test_times_have_a_zone_or_are_the_timestamp_of_a_write(text: str, shown: str
         ("targetPartitionBytes", "7k", "bytes from 1m"),
         ("targetPartitionBytes", "2000000t", "bytes"),
         ("targetPartitionBytes", "1.5m", "bytes"),
+        ("compression", "zstd", "one of none, lz4"),
         ("timeoutSeconds", "0", "above 0"),
         ("timeoutSeconds", "nan", "above 0"),
         ("timeoutSeconds", "soon", "above 0"),

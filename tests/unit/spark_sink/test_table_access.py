@@ -12,7 +12,7 @@ from stelae.spi.ids import ClusterId
 from stelae_spark_sink import table_access
 from stelae_spark_sink.contacts_file import read_contacts, write_contacts
 from stelae_spark_sink.options import MASTERS, SourceOptions, Use
-from stelae_spark_sink.table_access import client_of, contacts_of
+from stelae_spark_sink.table_access import client_of, contacts_of, forget
 
 OPTIONS = SourceOptions({"masters": "old:1", "table": "t"}, Use.WRITE)
 Connects = Callable[[Contacts], list[Contacts | None]]
@@ -95,3 +95,24 @@ def test_a_worker_connects_from_the_location_of_its_executor(
     monkeypatch.setenv(table_access.LOCATION, "/oslo/rack-3")
     client_of(OPTIONS)
     assert locations == ["/oslo/rack-3"]
+
+
+def test_a_worker_has_a_client_of_its_own_for_each_compression(
+    connects: Connects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that writes into the table that it reads with LZ4 has both in one worker."""
+    connects(known("a:1"))
+    inner, compressions = table_access.connect, []
+
+    def connect(*given: Any, compression: str, **others: Any) -> Any:
+        compressions.append(compression)
+        return inner(*given, **others)
+
+    monkeypatch.setattr(table_access, "connect", connect)
+    reading = SourceOptions({"masters": "old:1", "table": "t", "compression": "LZ4"}, Use.READ)
+    clients = [client_of(options) for options in (reading, OPTIONS, reading, OPTIONS)]
+    assert compressions == ["lz4", "none"]
+    assert clients[0] is clients[2] is not clients[1] is clients[3]
+    monkeypatch.setattr(ConnectedClient, "close", lambda _: None, raising=False)
+    forget(reading)
+    assert contacts_of(reading) is None and contacts_of(OPTIONS) == known("a:1")
