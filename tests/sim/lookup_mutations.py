@@ -84,6 +84,17 @@ def prefer_older_versions(original: Original, self: Any, rows: Any) -> None:
     original(self, rows)
 
 
+def take_unread_keys_for_new(original: Original, levels: Any, key: Any) -> bool:
+    """Answer that the blocks have no row of a key where only a file could tell."""
+    return bool(original(levels, key))
+
+
+def prefer_what_the_blocks_had(original: Original, self: Any, keys: Sequence[Any]) -> list[bool]:
+    """Trust what was found in the blocks before the entry, whatever memory has of the keys."""
+    found = original(self, keys)
+    return [self._in_blocks.get(key, live) for key, live in zip(keys, found, strict=True)]
+
+
 def take_the_newest_version_as_it_is(original: Original, self: Any, *version: Any) -> bool:
     """Leave columns that the newest version lacks without a value."""
     original(self, *version)
