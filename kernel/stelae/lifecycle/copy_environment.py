@@ -35,10 +35,17 @@ class CopySources(Protocol):
         done: Callable[[CopyOffer | Exception], None],
         *,
         as_export: bool = False,
+        ask_again: Callable[[], bool] = lambda: True,
     ) -> None:
         """Ask a source to open a session. ``done`` is called once, with the offer or a ``StelaeError``.
 
-        ``as_export``: ask for the rows as of now, in the form that every store engine can read, and not for files."""
+        Args:
+            source: the member that is asked.
+            tablet_id: the tablet.
+            done: gets the result.
+            as_export: ask for the rows as of now, in the form that every store engine can read, and not for files.
+            ask_again: called whenever no answer came in time: whether to ask the same source again.
+        """
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
         """Restart the time to live of a session. ``done`` is called once, with ``None`` or a ``StelaeError``:
@@ -65,6 +72,7 @@ class CopyControlFlags:
     def __init__(self) -> None:
         self.why_cancelled = ""
         self.paused = False  #: An operator has paused the copy: it fetches nothing, and keeps its session.
+        self.newer_leader_asks = False  #: A leader of a later term has asked for this copy.
         self.latest = CopyProgress(bytes_done=0, bytes_total=0, bytes_fetched=0, eta_ms=None)
 
     def admit(self, size_bytes: int) -> int:
@@ -74,6 +82,13 @@ class CopyControlFlags:
     def cancelled(self) -> bool:
         """Return whether the copy must end."""
         return bool(self.why_cancelled)
+
+    def asks_again(self) -> bool:
+        """Return whether a source that did not answer in time is asked again.
+
+        The sources of a copy are those that its leader could reach. If another leader asks since, it knows better
+        which members answer, and its request can only begin once this copy has ended."""
+        return not self.newer_leader_asks and not self.cancelled()
 
     def progress(self, progress: CopyProgress) -> None:
         """Take note of the progress."""

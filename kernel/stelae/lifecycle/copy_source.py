@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.blocking_steps import Ask, Steps
-from stelae.lifecycle.copy_environment import CopyEnvironment
+from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_states import CopyStepOutcome
 from stelae.lifecycle.source_choice import SourceChoice
 from stelae.spi.copy_plan import Complete, CopyOffer, CopyOutcome, Interruption, Partial, Refused, SourceDamaged
@@ -21,10 +21,12 @@ class ChosenSource:
     """The present source of one copy.
 
     Args:
-        asked: the request, with the sources in the order in which they are asked."""
+        asked: the request, with the sources in the order in which they are asked.
+        control: says whether a source that does not answer is asked again."""
 
-    def __init__(self, environment: CopyEnvironment, asked: StartCopy) -> None:
+    def __init__(self, environment: CopyEnvironment, asked: StartCopy, control: CopyControlFlags) -> None:
         self._env = environment
+        self._ask_again = control.asks_again
         self._tablet_id = asked.tablet_id
         self._choice = SourceChoice(asked.sources)
         self.offer: CopyOffer | None = None  #: The open session. The caller of the copy ends the last one.
@@ -42,8 +44,8 @@ class ChosenSource:
 
     def begin(self, source: Member, *, as_export: bool = False) -> Steps[CopyOffer]:
         """Open a session, or join the one that is open. Raises ``StelaeError`` if the source serves none."""
-        begin, tablet = self._env.sources.begin, self._tablet_id
-        offer: CopyOffer = yield Ask(lambda done: begin(source, tablet, done, as_export=as_export))
+        begin, tablet, again = self._env.sources.begin, self._tablet_id, self._ask_again
+        offer: CopyOffer = yield Ask(lambda done: begin(source, tablet, done, as_export=as_export, ask_again=again))
         self.offer = offer
         return offer
 

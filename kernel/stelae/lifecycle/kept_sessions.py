@@ -46,6 +46,7 @@ class KeptSessions(CopySources):
         done: Callable[[CopyOffer | Exception], None],
         *,
         as_export: bool = False,
+        ask_again: Callable[[], bool] = lambda: True,
     ) -> None:
         """Ask a source to open a session, and keep the session alive from the offer on."""
 
@@ -55,7 +56,7 @@ class KeptSessions(CopySources):
                 self._wait(found)
             done(found)
 
-        self._sources.begin(source, tablet_id, begun, as_export=as_export)
+        self._sources.begin(source, tablet_id, begun, as_export=as_export, ask_again=ask_again)
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
         """Restart the time to live of a session now."""

@@ -52,7 +52,7 @@ class RowsCopy:
         self.asked = asked
         self.control = CopyControlFlags()
         self.reason = ""  #: Why the copy did not complete.
-        self.source = ChosenSource(environment, asked)
+        self.source = ChosenSource(environment, asked, self.control)
         self._fetch: RowsFetch | None = None
         self.committed = False  #: The replica has its rows.
         self._stopped = False  # The superblock may say that there are rows, even if its save failed.

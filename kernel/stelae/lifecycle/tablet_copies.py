@@ -6,7 +6,8 @@ one. To the guards it is a message that was late on its way.
 
 Copies run in a pool of their own: they take long, and votes must not wait for them. A deletion cancels the copy of its
 tablet (``TabletManager``). So does a leader that has added this node again, as a witness: the copy was for its earlier
-membership, and would keep the witness from its log for as long as it takes."""
+membership, and would keep the witness from its log for as long as it takes. A copy whose source does not answer waits
+for it no longer once a leader of a later term asks, because its tablet may have no majority without this replica."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ class TabletCopies:
         return self._refusals.get(tablet_id, "")
 
     def start(self, asked: StartCopy) -> None:
-        """Begin a copy as a leader asks, unless a guard refuses it. Has no effect while one is in progress.
+        """Begin a copy as a leader asks, unless a guard refuses it. Does not begin while one is in progress.
 
         The guards that need no file are applied at once, so requests beyond the slots cost little (T5)."""
         self._begin(asked, self._env.node.turns.now_us())
@@ -90,6 +91,8 @@ class TabletCopies:
         copying, now_us = tablet in self._running, env.node.turns.now_us()
         if copying and _needs_no_copy(asked, self._running[tablet]):
             self.cancel(tablet, "this node was removed, and added again as a PRE_WITNESS, which begins without a copy")
+        if copying and asked.term > self._running[tablet].asked.term:
+            self._running[tablet].control.newer_leader_asks = True
         cancelled, paused = self.holds.is_barred(tablet, now_us), self.holds.is_paused(tablet, now_us)
         slot = not copying and not cancelled and not paused and self._reserve(tablet)
         here = at_once(env, asked, copying=copying, slot=slot, cancelled=cancelled, paused=paused and not copying)

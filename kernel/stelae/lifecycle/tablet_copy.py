@@ -51,7 +51,7 @@ class TabletCopy:
         self.admitted = False  #: Whether the guards have let it begin. Nothing on this node has changed yet.
         self.sources_busy = False  #: Whether it has not begun, because a source had no slot.
         self.missing = False  #: Whether it was refused because a voter has no replica on this node.
-        self.source = ChosenSource(environment, asked)
+        self.source = ChosenSource(environment, asked, self.control)
         self.sequence = CopySequence(replaces=False, rounds=len(asked.sources) - 1)
         self._found: TabletFinding | None = None
         self._here: TargetFacts | None = None

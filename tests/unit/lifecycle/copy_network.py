@@ -19,7 +19,7 @@ from stelae.spi.copy_plan import (
     Partial,
     SourceDamaged,
 )
-from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError, Unavailable
+from stelae.spi.errors import Corrupt, DeadlineExceeded, Full, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import Member
 
@@ -42,6 +42,9 @@ class FakeNetwork:
     def __init__(self, sources: Mapping[NodeId, Served | StelaeError]) -> None:
         self.sources = dict(sources)
         self.asked: list[NodeId] = []
+        #: Sources that answer nothing. ``let_deadlines_pass`` lets the deadlines of all requests to them pass.
+        self.silent: set[NodeId] = set()
+        self._unanswered: list[tuple[Member, Callable[[Any], None], Callable[[], bool]]] = []
         self.as_export: list[bool] = []
         #: What every source serves that is asked for an export.
         self.exported: Served | None = None
@@ -65,8 +68,12 @@ class FakeNetwork:
         done: Callable[[CopyOffer | Exception], None],
         *,
         as_export: bool = False,
+        ask_again: Callable[[], bool] = lambda: True,
     ) -> None:
         self.asked.append(source.node_id)
+        if source.node_id in self.silent:
+            self._unanswered.append((source, done, ask_again))
+            return
         self.as_export.append(as_export)
         found = self.sources.get(source.node_id, Unavailable("it does not answer"))
         if as_export and self.exported is not None:
@@ -77,6 +84,16 @@ class FakeNetwork:
         self.open.add(source.node_id)
         self.idle_us[source.node_id] = 0
         done(CopyOffer(source=source.node_id, session=source.node_id, ttl_ms=TTL_MS, snapshot=found.snapshot))
+
+    def let_deadlines_pass(self) -> None:
+        """Ask every silent source again, or give up."""
+        unanswered, self._unanswered = self._unanswered, []
+        for source, done, ask_again in unanswered:
+            if ask_again():
+                self.asked.append(source.node_id)
+                self._unanswered.append((source, done, ask_again))
+            else:
+                done(DeadlineExceeded("no answer in time"))
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
         is_open = offer.session in self.open

@@ -129,17 +129,25 @@ WHOLE_WAIT = 1 + BEGIN_MS_MAX // BEGIN_DEADLINE_MS
 
 
 @pytest.mark.parametrize(
-    ("answers", "ends", "pauses"),
+    ("answers", "ends", "pauses", "agrees"),
     [
-        ([LOST, LOST, "offer"], "offer", 0),
-        ([LOST, TAKING, TAKING, "offer"], "offer", 2),
-        ([TAKING], TAKING, 0),
-        ([LOST] * WHOLE_WAIT, LOST, 0),
-        ([LOST, CopySessionEnded("gone")], CopySessionEnded, 0),
+        ([LOST, LOST, "offer"], "offer", 0, 9),
+        ([LOST, TAKING, TAKING, "offer"], "offer", 2, 9),
+        ([TAKING], TAKING, 0, 9),
+        ([LOST] * WHOLE_WAIT, LOST, 0, WHOLE_WAIT),
+        ([LOST, CopySessionEnded("gone")], CopySessionEnded, 0, 9),
+        ([LOST], LOST, 0, 0),
+        ([LOST, LOST, LOST], LOST, 0, 2),
+        ([LOST, TAKING], TAKING, 0, 1),
+        (["offer"], "offer", 0, 0),
     ],
 )
-def test_a_session_is_asked_for_again_if_a_message_was_lost(answers: list[Any], ends: Any, pauses: int) -> None:
-    """A copy whose answer was lost held its slot for five minutes, and its leader could not begin another one."""
+def test_a_session_is_asked_for_again_if_a_message_was_lost_while_the_copy_agrees(
+    answers: list[Any], ends: Any, pauses: int, agrees: int
+) -> None:
+    """A copy whose answer was lost held its slot for five minutes, and its leader could not begin another one.
+
+    ``agrees``: how often the copy wants its source to be asked again."""
     asked: list[int] = []
     found: list[Any] = []
 
@@ -171,7 +179,9 @@ def test_a_session_is_asked_for_again_if_a_message_was_lost(answers: list[Any], 
             ),
             turns=SimpleNamespace(now_us=lambda: now[0], call_at=call_at),
         )
-        MessengerSources(node).begin(Member(node_id=SOURCE, address="a:1"), TABLET, found.append)
+        agreed = iter(range(agrees))
+        member = Member(node_id=SOURCE, address="a:1")
+        MessengerSources(node).begin(member, TABLET, found.append, ask_again=lambda: next(agreed, None) is not None)
         for _ in range(3 * len(answers)):
             await asyncio.sleep(0)
         assert timers == [BEGIN_AGAIN_US] * pauses

@@ -57,9 +57,11 @@ class MessengerSources:
         done: Callable[[CopyOffer | Exception], None],
         *,
         as_export: bool = False,
+        ask_again: Callable[[], bool] = lambda: True,
     ) -> None:
         """Ask a source to open a session, once there is a connection to it.
 
+        A request without an answer is repeated for ``BEGIN_MS_MAX``, as long as ``ask_again`` allows it.
         ``as_export``: the rows as of now, in the form that every store engine reads, and no files.
 
         ``done`` is called once, with an offer whose session was checked and whose snapshot was not, or with a
@@ -83,7 +85,10 @@ class MessengerSources:
             durable_store="durable_flush" in store.engine.capabilities,
             as_export=as_export,
         )
-        ask = partial(self._ask, source.node_id, begin, last_us, done)
+        def within_time() -> bool:
+            return node.turns.now_us() < last_us and ask_again()
+
+        ask = partial(self._ask, source.node_id, begin, within_time, done)
         self._when_connected(source.node_id, until_us, ask)
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
@@ -147,7 +152,7 @@ class MessengerSources:
         self,
         source: NodeId,
         begin: BeginCopy,
-        until_us: int,
+        ask_again: Callable[[], bool],
         done: Callable[[CopyOffer | Exception], None],
         *,
         again: bool = False,
@@ -158,14 +163,14 @@ class MessengerSources:
         call = self._node.messenger.call(source, BEGIN_COPY, [encode(begin)], deadline_ms=deadline_ms, lane=Lane.BULK)
 
         def answered(call: asyncio.Future[Response]) -> None:
-            found, now_us = _result_of(call), turns.now_us()
+            found = _result_of(call)
             if isinstance(found, Response):
                 self._begun(found, begin.tablet_id, done)
-            elif isinstance(found, DeadlineExceeded) and now_us < until_us:
-                self._ask(source, begin, until_us, done, again=True)
-            elif isinstance(found, Overloaded) and again and now_us < until_us:
-                ask_again = partial(self._ask, source, begin, until_us, done, again=True)
-                turns.call_at(now_us + BEGIN_AGAIN_US, ask_again)
+            elif isinstance(found, DeadlineExceeded) and ask_again():
+                self._ask(source, begin, ask_again, done, again=True)
+            elif isinstance(found, Overloaded) and again and ask_again():
+                repeat = partial(self._ask, source, begin, ask_again, done, again=True)
+                turns.call_at(turns.now_us() + BEGIN_AGAIN_US, repeat)
             else:
                 done(found)
 
