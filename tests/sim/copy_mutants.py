@@ -98,6 +98,7 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.ask_the_same_source_on,
         invariant="liveness",
         kind=COPIES,
+        seed=45,
     ),
     Mutant(
         name="tombstones: a tombstone is loaded without its term",

@@ -6,7 +6,7 @@ read from the buffers of the array. Neighbours are made values by Arrow, which i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import calcsize
 from typing import Any
 
@@ -15,8 +15,6 @@ import pyarrow as pa
 _CODES = {pa.int8(): "b", pa.int16(): "h", pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d"}
 _NUMBERS = {pa.date32(): pa.int32(), pa.timestamp("us"): pa.int64()}
 """The plain values of these types are the numbers in the array."""
-
-_TEXT: dict[Any, Callable[[Any], Any]] = {pa.string(): lambda part: str(part, "utf-8"), pa.binary(): bytes}
 
 _TOGETHER_MIN = 64
 """From this number of places on, Arrow copies the values of an array to make them plain."""
@@ -45,8 +43,10 @@ def column_values(array: Any) -> ColumnValues:
     found: _ArrayValues
     if array.type in _CODES:
         found = _Numbers(array, _CODES[array.type])
-    elif array.type in _TEXT:
-        found = _Text(array, _TEXT[array.type])
+    elif array.type == pa.string():
+        found = _Text(array)
+    elif array.type == pa.binary():
+        found = _Bytes(array)
     elif array.type == pa.bool_():
         found = _Bits(array, array.buffers()[1])
     else:
@@ -107,9 +107,13 @@ class _ArrayValues(ColumnValues):
             neighbours: list[Any] = self._array.slice(places.start, len(places)).to_pylist()
             return neighbours
         if len(places) < _TOGETHER_MIN:
-            return [*map(self.at, places)]
+            return self._few(places)
         found: list[Any] = self._array.take(pa.array(places, pa.int64())).to_pylist()
         return found
+
+    def _few(self, places: Sequence[int]) -> Sequence[Any]:
+        """Return the values at few places. A comprehension takes half of the time of a call for each value."""
+        return [*map(self.at, places)]
 
 
 class _Numbers(_ArrayValues):
@@ -131,20 +135,37 @@ class _Numbers(_ArrayValues):
 
 
 class _Text(_ArrayValues):
-    """Text or bytes. ``convert`` makes a value of its part of the buffer."""
+    """Text."""
 
-    __slots__ = ("_bytes", "_convert", "_ends")
+    __slots__ = ("_bytes", "_ends")
 
-    def __init__(self, array: Any, convert: Callable[[Any], Any]) -> None:
+    def __init__(self, array: Any) -> None:
         super().__init__(array)
         _, ends, data = array.buffers()
         self._ends = items_of(array, ends, "i", 1)
         self._bytes = memoryview(b"" if data is None else data)
-        self._convert = convert
 
     def at(self, place: int) -> Any:
         ends = self._ends
-        return self._convert(self._bytes[ends[place] : ends[place + 1]])
+        return str(self._bytes[ends[place] : ends[place + 1]], "utf-8")
+
+    def _few(self, places: Sequence[int]) -> Sequence[Any]:
+        ends, data = self._ends, self._bytes
+        return [str(data[ends[place] : ends[place + 1]], "utf-8") for place in places]
+
+
+class _Bytes(_Text):
+    """Bytes."""
+
+    __slots__ = ()
+
+    def at(self, place: int) -> Any:
+        ends = self._ends
+        return bytes(self._bytes[ends[place] : ends[place + 1]])
+
+    def _few(self, places: Sequence[int]) -> Sequence[Any]:
+        ends, data = self._ends, self._bytes
+        return [bytes(data[ends[place] : ends[place + 1]]) for place in places]
 
 
 class _Bits(_ArrayValues):
@@ -160,18 +181,29 @@ class _Bits(_ArrayValues):
         bit = self._offset + place
         return bool(self._bytes[bit >> 3] >> (bit & 7) & 1)
 
+    def _few(self, places: Sequence[int]) -> Sequence[bool]:
+        data, offset = self._bytes, self._offset
+        return [data[offset + place >> 3] >> (offset + place & 7) & 1 == 1 for place in places]
+
 
 class _Nullable(_ArrayValues):
     """Values of which some are null. The buffers may have anything in their place."""
 
     __slots__ = ("_valid", "_values")
 
-    def __init__(self, array: Any, values: ColumnValues) -> None:
+    def __init__(self, array: Any, values: _ArrayValues) -> None:
         super().__init__(array)
         self._values, self._valid = values, _Bits(array, array.buffers()[0])
 
     def at(self, place: int) -> Any:
         return self._values.at(place) if self._valid.at(place) else None
+
+    def _few(self, places: Sequence[int]) -> Sequence[Any]:
+        valid = self._valid._few(places)
+        if all(valid):
+            return self._values._few(places)
+        at = self._values.at
+        return [at(place) if here else None for place, here in zip(places, valid, strict=True)]
 
 
 class _Scalars(_ArrayValues):
