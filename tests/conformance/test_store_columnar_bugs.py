@@ -38,6 +38,7 @@ from stelae_store_columnar.block_merging import BlockMerger, whole_versions
 from stelae_store_columnar.levels import Levels, RowGroup
 from stelae_store_columnar.memtable import ColumnarMemtable
 from stelae_store_columnar.newest_versions import NewestVersions
+from stelae_store_columnar.prepared_writes import PreparedWrites
 from stelae_store_columnar.pruning import Pruner
 from stelae_store_columnar.schema_adapter import SchemaAdapter
 from stelae_store_columnar.short_read import ShortRead
@@ -306,9 +307,9 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
         StoreConformance.test_after_a_crash_at_any_entry_the_log_restores_every_row,
     ),
     (
-        store,
-        "only_upserts_whole_rows",
-        lambda payload, schema: True,
+        PreparedWrites,
+        "need_no_file",
+        lambda self, entries, schema: True,
         ColumnarStore,
         StoreConformance.test_an_entry_applied_on_the_event_loop_uses_no_file,
     ),
