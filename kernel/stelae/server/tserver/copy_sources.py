@@ -85,6 +85,7 @@ class MessengerSources:
             durable_store="durable_flush" in store.engine.capabilities,
             as_export=as_export,
         )
+
         def within_time() -> bool:
             return node.turns.now_us() < last_us and ask_again()
 
