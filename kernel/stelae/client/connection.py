@@ -237,9 +237,8 @@ class Connection:
             SchemaMismatch: the schema cannot follow the present one; nothing was changed.
             Unavailable: no leader answered in time. The change may still take effect.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_s
         request = encode(AlterRequest(tablet.tablet_id, schema.to_bytes()))
-        await self.ask_any(tablet.leader, ALTER, request, deadline, Lane.CONTROL)
+        await self.repeat(tablet.leader, ALTER, request, asyncio.get_running_loop().time() + timeout_s)
         return ConnectedTablet(self, tablet.tablet_id, schema, tablet.leader)
 
     async def transfer_leadership(self, leader: NodeId, tablet_id: TabletId, to: NodeId | None = None) -> None:
@@ -341,9 +340,11 @@ class Connection:
             except StelaeError as error:
                 self.check_open()
                 pause = pause_after(error, tracker, node, without_tablet)
-                problems[node] = error
                 if isinstance(error, DeadlineExceeded):
+                    problems.setdefault(node, error)  # What the node answered before says more.
                     attempt_ms = min(2 * attempt_ms, ATTEMPT_MS_MAX)
+                else:
+                    problems[node] = error
             if loop.time() >= deadline:
                 reasons = "; ".join(dict.fromkeys(map(str, problems.values())))
                 raise Unavailable(f"no node could serve {kind} in time: {reasons}")

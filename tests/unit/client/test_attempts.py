@@ -69,3 +69,33 @@ def test_an_attempt_ends_with_the_time_of_its_call_and_the_last_one_has_time_for
 
 def test_a_node_that_answers_that_it_cannot_serve_does_not_make_attempts_longer() -> None:
     assert attempts([Unavailable("it starts") for _ in range(3)], 100.0) == [CALL_MS] * 4
+
+
+@pytest.mark.parametrize(
+    "answers", [["it starts", None], [None, "it starts", None, None], ["it was elected", "it starts"]]
+)
+def test_the_error_says_what_a_node_answered_last_also_if_its_last_attempt_had_no_answer(
+    answers: list[str | None],
+) -> None:
+    """The last attempt ends with the time of the call, and often has no answer. Only that was said."""
+    errors = [DeadlineExceeded("no answer") if answer is None else Unavailable(answer) for answer in answers]
+    with pytest.raises(Unavailable, match=r"could serve scan in time: it starts$"):
+        attempts_until(errors)
+
+
+def attempts_until(errors: list[Exception]) -> None:
+    """Let a call fail as often as there are errors. Its time is over with the last one."""
+    network: Any = Network([*errors])
+
+    async def story() -> None:
+        loop: Any = asyncio.get_running_loop()
+        client = Connection(network, ClientTurns(loop), Greeting(network, []))
+        tracker, deadline = LeaderTracker([NODE]), loop.time() + 100.0
+        clock = loop.time
+        loop.time = lambda: clock() + (0.0 if network.errors else 200.0)
+        try:
+            await client.ask_any(tracker, "scan", b"", deadline, Lane.BULK)
+        finally:
+            loop.time = clock
+
+    asyncio.run(story())
