@@ -51,6 +51,7 @@ from tests.conformance import test_store_columnar as suite
 from tests.conformance.test_store_columnar import Restless, Sluggish, tiny
 
 LIMITED = StoreConformance.test_a_limit_cuts_the_rows_of_a_scan_at_any_time
+WRITTEN_ANEW = StoreConformance.test_rows_that_later_entries_wrote_anew_are_the_newest
 SHORT = StoreConformance.test_rows_of_many_versions_and_deletions_are_passed_over
 ALTERED = StoreConformance.test_an_altered_table_always_agrees_with_the_model
 
@@ -139,6 +140,10 @@ def prefers_what_is_older(
 def replaces_what_is_newer(self: ShortRead, rows: Any, inner: Any = ShortRead._take_whole) -> None:
     inner(self, rows)
     self._newest.update(rows)
+
+
+def joins_what_is_older_last(self: ShortRead, parts: Any, inner: Any = ShortRead._joined) -> Any:
+    return inner(self, parts[::-1])
 
 
 def decodes_on_the_loop(self: RowGroup, *, may_block: bool = True, inner: Any = RowGroup.decoded) -> Any:
@@ -411,6 +416,7 @@ BUGS: list[tuple[Any, str, Any, type[ColumnarStore], Any]] = [
             (ShortRead, "_look_at", takes_the_newest_for_a_row, LIMITED),
             (BegunRow, "take", prefers_what_is_older, SHORT),
             (ShortRead, "_take_whole", replaces_what_is_newer, SHORT),
+            (ShortRead, "_joined", joins_what_is_older_last, WRITTEN_ANEW),
             (StepPlan, "_plan", ends_after_a_short_step, SHORT),
             (RowGroup, "decoded", decodes_on_the_loop, LIMITED),
             (GivenColumns, "of", lambda self, number: frozenset(range(3)), SHORT),

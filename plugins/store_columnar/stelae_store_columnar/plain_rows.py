@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import pyarrow as pa
+
 from stelae.spi.schema import Layout
 from stelae_store_columnar.column_values import ColumnValues, Defaulted, NoValues, column_values
 from stelae_store_columnar.schema_adapter import PlainColumn, SchemaAdapter
@@ -25,10 +27,11 @@ class VersionMarks(NamedTuple):
 class PlainRows:
     """The rows of immutable versions. Several threads may use it."""
 
-    __slots__ = ("_columns", "_marks", "versions")
+    __slots__ = ("_batch", "_columns", "_marks", "versions")
 
     def __init__(self, versions: RowVersions) -> None:
         self.versions = versions
+        self._batch: tuple[Layout, Any] | None = None
         self._columns: tuple[SchemaAdapter, list[ColumnValues]] | None = None
         self._marks: VersionMarks | None = None
 
@@ -51,6 +54,16 @@ class PlainRows:
         if found is None or found[0] is not adapter:
             columns = [_values_of(column, self.versions) for column in adapter.plain_columns]
             found = self._columns = (adapter, columns)  # Replaced as a whole, for other threads.
+        return found[1]
+
+    def batch(self, layout: Layout) -> Any:
+        """Return the versions as an Arrow batch with the columns of a layout, of which they lack none. Copies nothing.
+
+        Defaults are not filled in."""
+        found = self._batch
+        if found is None or found[0] is not layout:
+            arrays = [self.versions.columns[column_id] for column_id in layout.ids]
+            found = self._batch = (layout, pa.RecordBatch.from_arrays(arrays, schema=layout.arrow))
         return found[1]
 
     def rows(self, places: Sequence[int], adapter: SchemaAdapter, layout: Layout) -> list[Row]:

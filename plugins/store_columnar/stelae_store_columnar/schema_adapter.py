@@ -50,6 +50,11 @@ class SchemaAdapter:
         """The columns in the order of the schema."""
         return tuple([self._plain_column(column) for column in self._schema.columns])
 
+    @property
+    def adds_defaults(self) -> bool:
+        """Whether rows of earlier schemas have defaults in columns that they lack."""
+        return bool(self._lacking)
+
     def places(self, layout: Layout) -> Sequence[int]:
         """Return the positions of a layout's columns in the schema."""
         place_of = self._place_of

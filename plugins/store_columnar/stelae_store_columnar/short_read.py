@@ -1,8 +1,9 @@
-"""Reads the visible rows of a short step row by row.
+"""Reads the visible rows of a short step, and chooses the newest version of each key in Python.
 
 For a few rows of several sources, Arrow's cost for each call, each column and each source is more than the values are
-worth. So the values of each source are made Python values, and the newest version of each key is chosen in Python. Of a
-key with many versions only the newest ones are read, if a lookup or a scan has completed its row before."""
+worth. If all versions are whole rows, only their keys are made Python values. Arrow then joins the sources in one call
+and takes the newest versions in another. Otherwise the values are made Python values as well. Of a key with many
+versions only the newest ones are read, if a lookup or a scan has completed its row before."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ from stelae_store_columnar.decoded_cache import CacheShare
 from stelae_store_columnar.plain_rows import Row
 from stelae_store_columnar.sources import PlainSlice
 from stelae_store_columnar.state import ColumnarState
+
+_VERSIONS_OF_KEY = 2
+"""Up to this number of versions for each key, on average, Arrow joins them. It copies replaced ones as well."""
 
 _READ_ALL_SHARE = 4
 """If one neighbouring version in this number is wanted, all are read: Arrow makes values of neighbours faster."""
@@ -42,6 +46,10 @@ class ShortRead:
 
     def rows(self, parts: Sequence[PlainSlice]) -> RowBatch:
         """Return the visible rows of slices, which are ordered from oldest to newest, in key order. Called once."""
+        if not self._state.adapter.adds_defaults and all(self._is_joinable(part) for part in parts):
+            found = self._joined(parts)
+            if found is not None:
+                return found
         for part in reversed(parts):
             self._look_below(part)
         for key, left in self._begun.items():  # No version below has a value for the columns that it lacks.
@@ -51,13 +59,33 @@ class ShortRead:
         # One call of Arrow for all columns costs a third of one call for each column.
         return RowBatch(self._layout, pa.RecordBatch.from_struct_array(pa.array(rows, self._layout.struct)))
 
+    def _is_joinable(self, part: PlainSlice) -> bool:
+        """Return whether all versions of a slice are visible rows with the columns of the layout."""
+        return self._is_whole(part) and part.rows.versions.columns.keys() >= {*self._layout.ids}
+
+    def _is_whole(self, part: PlainSlice) -> bool:
+        """Return whether a slice has neither partial versions, nor deletions, nor such that are too late."""
+        is_late = self._at is not None and part.stamp_max > self._at
+        return part.rows.versions.deleted is None and part.rows.versions.partial is None and not is_late
+
+    def _joined(self, parts: Sequence[PlainSlice]) -> RowBatch | None:
+        """Return the newest rows of slices of whole rows; ``None``: too many of them are replaced by newer ones."""
+        newest: dict[Comparable, int] = {}
+        start = 0
+        for part in parts:  # The versions of one key are in log order, so the last one is the newest.
+            keys = part.keys.to_pylist()
+            newest.update(zip(keys, range(start, start + len(keys)), strict=True))
+            start += len(keys)
+        if start > _VERSIONS_OF_KEY * len(newest):
+            return None
+        joined = pa.concat_batches([_rows_of(part, self._layout) for part in parts])
+        return RowBatch(self._layout, joined.take(pa.array([newest[key] for key in sorted(newest)], pa.int64())))
+
     def _look_below(self, part: PlainSlice) -> None:
         """Add the rows of the keys that no newer source has, and complete those begun."""
         keys = part.keys.to_pylist()
         last = dict(zip(keys, range(len(keys)), strict=True))  # The versions of one key are in log order.
-        versions = part.rows.versions
-        are_late = self._at is not None and part.stamp_max > self._at
-        if versions.deleted is None and versions.partial is None and not are_late:
+        if self._is_whole(part):
             self._take_whole(dict(zip(last, self._rows(part, [*last.values()]), strict=True)))
             return
         places = part.places if isinstance(part.places, range) else part.places.to_pylist()
@@ -130,3 +158,8 @@ class ShortRead:
             return part.rows.rows([part.places[position] for position in positions], adapter, self._layout)
         places = part.places.to_pylist()
         return part.rows.rows([places[position] for position in positions], adapter, self._layout)
+
+
+def _rows_of(part: PlainSlice, layout: Layout) -> Any:
+    rows, places = part.rows.batch(layout), part.places
+    return rows.slice(places.start, len(places)) if isinstance(places, range) else rows.take(places)

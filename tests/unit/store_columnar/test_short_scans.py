@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -86,6 +87,39 @@ def test_the_loop_scans_what_is_decoded(order: Order) -> None:
     older = [(499, "b", 0), (497, "a", 497), (496, "a", 496)]
     assert inline(replica, spec_at(500, 3, order)) == (newer if order is Order.KEY else older)
     assert inline(replica, spec_at(500, 3, order), 10) == expected
+
+
+@pytest.mark.parametrize("columns", [None, (1,), (3, 1)])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("seed", range(4))
+def test_whole_rows_that_arrow_joins_are_those_that_are_chosen_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, order: Order, columns: tuple[int, ...] | None, seed: int
+) -> None:
+    """In a block and in many small writes, in any order, some of which replace others."""
+    rng = random.Random(seed)
+    replica = filled(200)
+    replica.rows()
+    for _ in range(30):
+        replica.write(upsert(*((rng.randrange(-5, 210), "b", rng.randrange(9)) for _ in range(rng.choice([1, 1, 5])))))
+    specs = [spec_at(rng.randrange(210), rng.choice([1, 7, 40]), order, columns=columns) for _ in range(10)]
+
+    def found() -> list[list[Row]]:
+        return [[row for batch in replica.store.scan(spec) for row in batch.to_rows()] for spec in specs]
+
+    monkeypatch.setattr("stelae_store_columnar.short_read._VERSIONS_OF_KEY", 0)
+    expected = found()
+    monkeypatch.setattr("stelae_store_columnar.short_read._VERSIONS_OF_KEY", 99)
+    monkeypatch.setattr(ShortRead, "_look_below", None)
+    assert found() == expected and sum(map(len, expected)) > 20
+
+
+def test_a_key_with_many_versions_is_not_copied_with_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = filled(3)
+    for number in range(9):
+        replica.write(upsert((1, "b", number)))
+    monkeypatch.setattr("pyarrow.concat_batches", None)
+    assert inline(replica, spec_at(0, 3)) is None, "the block must be decoded first"
+    assert replica.rows(limit=3, order=Order.KEY) == [(0, "a", 0), (1, "b", 8), (2, "a", 2)]
 
 
 def test_a_lookup_leaves_decoded_what_a_scan_needs_and_the_other_way_round() -> None:

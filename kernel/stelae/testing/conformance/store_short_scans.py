@@ -89,6 +89,19 @@ class ShortScanChecks:
             replica.flush()
             replica.compact()
 
+    def test_rows_that_later_entries_wrote_anew_are_the_newest(self, harness: StoreHarness) -> None:
+        replica = harness.replica()
+        rows = {n: (n, "a", n) for n in range(60)}
+        replica.write(upsert(*rows.values()))
+        for turn in range(3):
+            for first in (turn, 20 + turn, 40):
+                new = [(n, "b", turn) for n in range(first, first + 20, 7)]
+                rows |= {row[0]: row for row in new}
+                replica.write(upsert(*new))
+            check_short_scans(replica, by_key(SCHEMA, [*rows.values()]), None)
+            replica.flush()
+            check_short_scans(replica, by_key(SCHEMA, [*rows.values()]), None)
+
     def test_a_filter_finds_rows_far_behind_the_first_ones(self, harness: StoreHarness) -> None:
         replica = harness.replica()
         replica.write(upsert(*((n, "a", n) for n in range(300))))
