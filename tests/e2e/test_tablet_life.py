@@ -21,11 +21,11 @@ from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.tserver.actions import FenceRefused
 from stelae.server.tserver.leadership import hand_over
-from stelae.spi.errors import CallerError, NotLeader, StelaeError
+from stelae.spi.errors import CallerError, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Schema
-from tests.e2e.nodes import TABLET, Cluster, insert, read_ids, running, until
+from tests.e2e.nodes import TABLET, WAIT_S, Cluster, insert, read_ids, running, until
 
 SECOND = TabletId("second")
 SCHEMA = schema_from_plain(
@@ -38,8 +38,15 @@ GONE = Terminal(state=TabletState.REMOVED)
 
 
 async def act(client: Connection, action: ServerAction) -> None:
-    """Send an action as a master does."""
-    await client.ask(action.node_id, ACTION, encode_action(action), deadline_ms=30_000)
+    """Send an action as a master does: again while another operation on the tablet delays it, such as a copy that its
+    leader has asked for and that is being refused."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                await client.ask(action.node_id, ACTION, encode_action(action), deadline_ms=30_000)
+                return
+            except Unavailable:
+                await asyncio.sleep(0.01)
 
 
 def creation(cluster: Cluster, node: NodeId, tablet: TabletId = SECOND, schema: Schema = SCHEMA) -> CreateReplica:

@@ -185,10 +185,11 @@ class DriverOnFakes:
         self.replica.on_status()
         return self.pass_us(0)
 
-    def apply(self, op_id: OpId) -> list[list[Event]]:
-        """Have the replica apply an entry without rows; return the steps of the core in the same moment."""
+    def apply(self, op_id: OpId, stamped_us: int = WALL_US) -> list[list[Event]]:
+        """Have the replica apply an entry without rows that was stamped at a time of the leader's hybrid clock, in
+        microseconds. Return the steps of the core in the same moment."""
         self.applier.applied = op_id
-        self.applier.on_group([Entry(op_id, EntryKind.NOOP, 0, b"")])
+        self.applier.on_group([Entry(op_id, EntryKind.NOOP, timestamp(stamped_us), b"")])
         return self.pass_us(0)
 
     def hear(self, server: NodeId) -> None:

@@ -213,10 +213,7 @@ class Master:
         replica.applier.on_group = self._applied
         replica.on_status = self._status_changed
         if replica.applier.timestamp:
-            # The leader's hybrid clock may have been ahead of its wall clock when it stamped the entry: later entries
-            # have the same physical time then, and may be missing here.
-            stamped_us = physical_us(replica.applier.timestamp)
-            self._take(CaughtUp(stamped_us - self._node.config.clock.ahead_us_max))
+            self._note_time(replica.applier.timestamp)
         self._load.start()
 
     def _loaded(self, replica: SystemReplica, catalog: Catalog, applied_meanwhile: Sequence[Entry]) -> None:
@@ -249,6 +246,15 @@ class Master:
             self._take(EntryApplied(entry.op_id, batch))
             for event in decided:
                 self._take(event)
+        if entries:
+            self._note_time(entries[-1].timestamp)
+
+    def _note_time(self, timestamp: int) -> None:
+        """Note that the catalog has everything that was acknowledged before its last entry was stamped.
+
+        The leader's hybrid clock may have been ahead of its wall clock then. In that case, later entries have the same
+        physical time, and may be missing here."""
+        self._take(CaughtUp(physical_us(timestamp) - self._node.config.clock.ahead_us_max))
 
     def _status_changed(self) -> None:
         """Step if the term, the leader or the committed config of the system tablet has changed."""
