@@ -59,6 +59,13 @@ class _LookupCall:
             self.future.set_exception(error)
 
 
+SHARED_KEYS_MAX = 32
+"""Calls share a request up to this number of keys.
+
+If 64 callers shared one, each cycle would begin when the last one has its row, and client and server would wait for
+each other. With two requests, the client asks for the next rows while the server reads those of the other request."""
+
+
 class _LookupGroup(NamedTuple):
     """The calls of one turn with the same time and the same deadline."""
 
@@ -129,7 +136,7 @@ class LookupQueue:
     def _flush(self) -> None:
         groups, self._groups = self._groups, {}
         for group in groups.values():
-            for calls in divided(group.calls, _keys_of):
+            for calls in divided(group.calls, _keys_of, SHARED_KEYS_MAX):
                 self._send(group._replace(calls=calls))
 
     def _send(self, group: _LookupGroup) -> None:

@@ -15,17 +15,22 @@ def fit_together(keys: Sequence[bytes]) -> bool:
     return len(keys) <= LOOKUP_KEYS_MAX and sum(map(len, keys)) <= LOOKUP_REQUEST_BYTES
 
 
-def divided(items: Iterable[_Item], keys_of: Callable[[_Item], Sequence[bytes]]) -> Iterator[list[_Item]]:
-    """Divide items in their order among requests of up to ``LOOKUP_KEYS_MAX`` keys and ``LOOKUP_REQUEST_BYTES``.
+def divided(
+    items: Iterable[_Item], keys_of: Callable[[_Item], Sequence[bytes]], keys_max: int | None = None
+) -> Iterator[list[_Item]]:
+    """Divide items in their order among requests of up to ``keys_max`` keys and ``LOOKUP_REQUEST_BYTES``.
 
-    An item that is too large is a request by itself: no server accepts it, which must not fail other items."""
+    ``keys_max``: ``None`` is ``LOOKUP_KEYS_MAX``.
+
+    An item that is larger is a request by itself. If no server accepts it, that must not fail other items."""
+    most = LOOKUP_KEYS_MAX if keys_max is None else keys_max
     chosen: list[_Item] = []
     count = size_bytes = 0
     for item in items:
         keys = keys_of(item)
         own_bytes = sum(map(len, keys))
         count, size_bytes = count + len(keys), size_bytes + own_bytes
-        if chosen and (count > LOOKUP_KEYS_MAX or size_bytes > LOOKUP_REQUEST_BYTES):
+        if chosen and (count > most or size_bytes > LOOKUP_REQUEST_BYTES):
             yield chosen
             chosen, count, size_bytes = [], len(keys), own_bytes
         chosen.append(item)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client import lookup_requests
+from stelae.client import lookup_queue, lookup_requests
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.lookup_queue import FoundPart, LookupQueue
 from stelae.protocol.codec import decode, encode
@@ -115,14 +115,17 @@ def test_the_lookups_of_one_turn_share_a_request_if_they_read_at_the_same_time()
     on_server(work)
 
 
-def test_a_request_has_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_requests, "LOOKUP_KEYS_MAX", 3)
+def test_calls_share_a_request_up_to_some_keys_and_one_call_has_a_request_of_its_own_beyond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one request for all, client and server waited for each other."""
+    monkeypatch.setattr(lookup_queue, "SHARED_KEYS_MAX", 3)
 
     async def work(server: Server) -> None:
-        calls = [server.look_up(*([b"k"] * count)) for count in (1, 2, 3, 2, 2)]
+        calls = [server.look_up(*([b"k"] * count)) for count in (1, 2, 3, 2, 2, 9, 1)]
         server.end_turn()
-        assert [len(rows_of(parts)) for parts in await asyncio.gather(*calls)] == [1, 2, 3, 2, 2]
-        assert [len(request.keys) for request in server.requests] == [3, 3, 2, 2]
+        assert [len(rows_of(parts)) for parts in await asyncio.gather(*calls)] == [1, 2, 3, 2, 2, 9, 1]
+        assert [len(request.keys) for request in server.requests] == [3, 3, 2, 2, 9, 1]
 
     on_server(work)
 

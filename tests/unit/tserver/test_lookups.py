@@ -209,6 +209,22 @@ def test_lookups_make_room_for_other_work_of_the_loop(monkeypatch: pytest.Monkey
     assert asker.rows[2] == [(2, "a", 1)] and not node.later
 
 
+def test_answers_are_sent_after_some_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients got all answers of a turn at its end, and had nothing to do until then."""
+    monkeypatch.setattr("stelae.server.tserver.lookups.LOOP_KEYS", 3)
+    node, replica = Node(), with_rows()
+    asker = Asker(node, replica)
+    for keys in ((-2,), (-4, -6), (-8,), (-10, -12, -14, -16), (-18,)):
+        asker.ask(*keys)
+    node.end_turn()
+    replica.confirm()
+    assert [rows is not None for rows in asker.rows] == [True, True, False, False, False]
+    node.next_turn()
+    assert [rows is not None for rows in asker.rows] == [True, True, True, True, False]
+    node.next_turn()
+    assert asker.rows[4] == [None] and not node.later and not node.works
+
+
 def test_lookups_that_wait_for_the_next_turn_are_refused_if_their_replica_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

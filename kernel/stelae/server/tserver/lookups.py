@@ -1,9 +1,9 @@
 """Looks up the rows of keys in the replicas of a node.
 
 The requests for the latest rows of one replica in one turn of the loop share one read index. It is asked for at the end
-of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop, which turns to other
-work between requests. Lookups that need the disk run on the pool for scans, as one task for all requests of the same
-read index. A request that was given up before its turn is not read."""
+of the turn, and so after all of them have arrived. Rows in memory are returned on the event loop, which sends answers
+and turns to other work between requests. Lookups that need the disk run on the pool for scans, as one task for all
+requests of the same read index. A request that was given up before its turn is not read."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ from stelae.spi.store import TabletStore
 
 LOOP_US = 4_000
 """How long the event loop looks up keys before it turns to other work, and to sending the answers."""
+
+LOOP_KEYS = 32
+"""After this number of keys it does so, too. Clients use their answers while it looks up the next keys."""
 
 Done: TypeAlias = Callable[[bytes | Exception], None]
 """Gets the encoded ``LookupReply``, or the error."""
@@ -68,11 +71,12 @@ class _Timed(NamedTuple):
     lookups: deque[_Lookup]  #: Those that the loop has not tried yet.
     rest: list[_Rest]
 
-    def answer_next(self) -> None:
-        """Answer the next request if all its rows are in memory. Else it is one of the rest."""
+    def answer_next(self) -> int:
+        """Answer the next request if all its rows are in memory. Else it is one of the rest. Return how many keys it
+        has."""
         lookup = self.lookups.popleft()
         if not lookup.is_open():
-            return
+            return 0
         at = unless_stopped(self.replica, self.at)
         try:
             if isinstance(at, StelaeError):
@@ -82,12 +86,13 @@ class _Timed(NamedTuple):
                 found = self.replica.applier.store.lookup_inline(answer.next_keys, at)
                 if found.unread:
                     self.rest.append(_Rest(lookup, answer))
-                    return
+                    return len(lookup.asked.keys)
                 answer.add(found)
             encoded: bytes | Exception = answer.encoded()
         except Exception as error:
             encoded = error
         lookup.done(encoded)
+        return len(lookup.asked.keys)
 
 
 class Lookups:
@@ -133,15 +138,17 @@ class Lookups:
             self._read_some()
 
     def _read_some(self) -> None:
-        """Read rows in memory, but not for long: other work of the node waits meanwhile."""
+        """Read rows in memory, but not for long: other work of the node waits meanwhile, and so do the answers."""
         turns = self._node.turns
-        end_us = turns.now_us() + LOOP_US
+        now_us, keys = turns.now_us(), 0
+        end_us = now_us + LOOP_US
         while self._timed:
-            if turns.now_us() >= end_us:
-                turns.call_at(end_us, self._read_some)
+            if now_us >= end_us or keys >= LOOP_KEYS:
+                turns.call_at(now_us, self._read_some)
                 return
             timed = self._timed[0]
-            timed.answer_next()
+            keys += timed.answer_next()
+            now_us = turns.now_us()
             if not timed.lookups:
                 self._timed.popleft()
                 self._read_rest(timed)
