@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from stelae.cli.node_formatting import format_here
 from stelae.client import AsyncClient, AsyncTable, connect_async
 from stelae.local.chaos.node_rules import RulesKind, enable_rules, rules_paths, set_rules
+from stelae.local.chaos.rules_file import LOOK_S
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.local.node_process import NodeProcess
@@ -46,9 +48,10 @@ def cluster(tmp_path: Path) -> Iterator[ClusterWithMasters]:
 
 
 def fail_disk(server: NodeProcess, *, below: str = "", operations: tuple[str, ...] = ("write", "sync")) -> None:
-    """Have the disk of a running node answer EIO from now on."""
+    """Have the disk of a running node answer EIO from now on. Blocks until the node follows the rule."""
     rules = [{"below": below, "operations": operations, "error": "EIO"}]
     set_rules(rules_paths(server)[RulesKind.DISK], rules)
+    time.sleep(LOOK_S)  # A transfer of the leadership took less, and no later write was to fail.
 
 
 class Writers:
