@@ -76,7 +76,7 @@ async def connect_async(
         contacts: what ``contacts`` of an earlier client has returned. Its nodes are asked if none answers at the
             addresses, because all masters were replaced.
         compression: ``"lz4"``: servers compress the rows of scans and diffs where that makes them smaller. It pays on
-            networks that are slower than about 4 Gbit/s.
+            networks that are slower than 4.6 Gbit/s.
         timeout_s: how long to wait for an answer.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sends the lookups of one tablet: the keys of one turn of the event loop go in one request.
+"""Sends the lookups of one tablet: the calls of one turn of the event loop share requests.
 
 The first attempt is made within the turn's deferred calls, without a task, and so leaves with the messages of that
 turn. If it fails, a task repeats the request as for any other read (``Connection.ask_any``)."""

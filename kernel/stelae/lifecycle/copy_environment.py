@@ -44,7 +44,8 @@ class CopySources(Protocol):
             tablet_id: the tablet.
             done: gets the result.
             as_export: ask for the rows as of now, in the form that every store engine can read, and not for files.
-            ask_again: called whenever no answer came in time: whether to ask the same source again.
+            ask_again: whether to ask the same source again. Called when no answer came in time, and when the source is
+                still taking the snapshot for a request without an answer.
         """
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:

@@ -30,6 +30,7 @@ from stelae.lifecycle.tablet_copy import TabletCopy
 from stelae.lifecycle.waiting_copies import WaitingCopies, WaitingCopy
 from stelae.spi.errors import Overloaded, StelaeError
 from stelae.spi.ids import TabletId
+from stelae.spi.recovery_epoch import is_too_far_ahead
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class TabletCopies:
         copying, now_us = tablet in self._running, env.node.turns.now_us()
         if copying and _needs_no_copy(asked, self._running[tablet]):
             self.cancel(tablet, "this node was removed, and added again as a PRE_WITNESS, which begins without a copy")
-        if copying and asked.term > self._running[tablet].asked.term:
+        if copying and _is_of_later_term(asked, self._running[tablet]):
             self._running[tablet].control.newer_leader_asks = True
         cancelled, paused = self.holds.is_barred(tablet, now_us), self.holds.is_paused(tablet, now_us)
         slot = not copying and not cancelled and not paused and self._reserve(tablet)
@@ -113,7 +114,7 @@ class TabletCopies:
             del self._running[tablet]
             env.transport.release(tablet)
             self._ended(asked, copy, error)
-            if isinstance(copy, TabletCopy) and copy.sources_busy:
+            if isinstance(copy, TabletCopy) and copy.sources_busy and copy.control.asks_again():
                 due_us = env.node.turns.now_us() + BUSY_SOURCE_US
                 self._waiting.note(WaitingCopy(asked, asked_us, due_us=due_us))
             self._begin_waiting()
@@ -264,6 +265,11 @@ class TabletCopies:
         if len(self._refusals) >= REASONS_MAX:
             self._refusals.clear()
         self._refusals[tablet] = reason
+
+
+def _is_of_later_term(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:
+    term = running.asked.term
+    return asked.term > term and not is_too_far_ahead(asked.term, term)
 
 
 def _needs_no_copy(asked: StartCopy, running: TabletCopy | RowsCopy) -> bool:

@@ -21,7 +21,10 @@ LZ4_SAVES_MIN = 1 / 8
 """The part of a message that LZ4 must save. Otherwise the message is plain, because a client decodes that faster."""
 
 LZ4_BYTES_MAX = 64 << 20
-"""Larger messages are plain, so that a reader can refuse a message that declares more. Only one very large row is."""
+"""Larger messages are plain. Only one very large row is."""
+
+DECLARED_BYTES_MAX = LZ4_BYTES_MAX + (1 << 20)
+"""A reader refuses a message that declares more. A buffer that LZ4 makes larger declares more than it has."""
 
 
 def plain_bytes(rows: RowBatch) -> int:
@@ -54,9 +57,9 @@ def encoded_rows(rows: RowBatch, *, lz4: bool = False) -> Buffer:
 def decoded_rows(layout: Layout, data: Buffer) -> RowBatch:
     """Return the rows of a message of :func:`encoded_rows`. ``Corrupt``: it is not a message of such rows.
 
-    A message that declares more bytes than ``LZ4_BYTES_MAX`` is refused before it is decompressed."""
+    A message that declares more bytes than ``DECLARED_BYTES_MAX`` is refused before it is decompressed."""
     try:
-        check_declared_size(data, "a page of rows", max(LZ4_BYTES_MAX, len(data)))
+        check_declared_size(data, "a page of rows", max(DECLARED_BYTES_MAX, len(data)))
     except TooLarge as error:
         raise Corrupt(f"not a record batch: {error}") from error
     return RowBatch.from_ipc(layout, memoryview(data))

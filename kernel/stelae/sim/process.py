@@ -124,7 +124,28 @@ class Process:
 
     def call_at(self, when_us: int, call: ProcessCall) -> Timer:
         """Run ``call`` at or after ``when_us`` of this node's monotonic clock."""
-        return self.schedule(self._clock.true_delay_us(when_us), "timer", call)
+        timer = _ProcessTimer(call)
+        timer.event = self.schedule(self._clock.true_delay_us(when_us), "timer", timer.run)
+        return timer
+
+
+class _ProcessTimer:
+    """A timer of an event loop. It can be cancelled until it runs, also if the process was paused when it was due."""
+
+    def __init__(self, call: ProcessCall) -> None:
+        self._call: ProcessCall | None = call
+        self.event: Timer | None = None
+
+    def run(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def cancel(self) -> None:
+        """Cancel the call. Harmless if it has run."""
+        self._call = None
+        if self.event is not None:
+            self.event.cancel()
 
 
 class VirtualPool:

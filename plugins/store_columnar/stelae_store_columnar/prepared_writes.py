@@ -19,6 +19,9 @@ from stelae_store_columnar.key_lookup import cached_state
 from stelae_store_columnar.levels import Levels
 from stelae_store_columnar.memtable import ColumnarMemtable
 
+BYTES_MAX = 256 << 10
+"""The most bytes of an entry that are decoded on the event loop, to look up their keys."""
+
 PROBES_MAX = 512
 """The most lookups of keys in levels of blocks for one call. They take about a millisecond."""
 
@@ -58,11 +61,13 @@ class PreparedWrites:
             assert isinstance(entry.change, WritePayload), "schema changes are not applied on the loop"
             if only_upserts_whole_rows(entry.change, schema):
                 continue
+            if sum(len(group.body) for group in entry.change.groups) > BYTES_MAX:
+                return False
             try:
                 groups = self._groups[entry.op_id] = decode_groups(entry.change, self._schemas, self._order)
             except StelaeError:
                 return False  # ``apply`` will say what is wrong.
-            if not all(self._finds(group.keys.to_pylist()) for group in groups):
+            if not all(self._finds(group.keys.to_pylist()) for group in groups if len(group.keys)):
                 return False
         return True
 

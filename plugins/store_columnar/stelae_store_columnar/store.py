@@ -147,6 +147,7 @@ class ColumnarStore(TabletStore):
                 results.append(ApplyResult(entry.op_id, faults))
         finally:
             self._state = state  # Once, so that readers see the whole group, or the entries before one that failed.
+            self._prepared = None  # It holds rows in memory and blocks, which may be replaced at any time.
         return results
 
     def applies_inline(self, entries: Sequence[ApplyEntry]) -> bool:

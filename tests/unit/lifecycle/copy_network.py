@@ -85,15 +85,15 @@ class FakeNetwork:
         self.idle_us[source.node_id] = 0
         done(CopyOffer(source=source.node_id, session=source.node_id, ttl_ms=TTL_MS, snapshot=found.snapshot))
 
-    def let_deadlines_pass(self) -> None:
-        """Ask every silent source again, or give up."""
+    def let_deadlines_pass(self, error: StelaeError | None = None) -> None:
+        """Ask every silent source again, or give up with this error."""
         unanswered, self._unanswered = self._unanswered, []
         for source, done, ask_again in unanswered:
             if ask_again():
                 self.asked.append(source.node_id)
                 self._unanswered.append((source, done, ask_again))
             else:
-                done(DeadlineExceeded("no answer in time"))
+                done(error or DeadlineExceeded("no answer in time"))
 
     def keep_alive(self, offer: CopyOffer, done: Callable[[Exception | None], None]) -> None:
         is_open = offer.session in self.open

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.spi.errors import Overloaded
 from stelae.spi.members import MemberType
+from stelae.spi.recovery_epoch import EPOCH_BITS, EPOCHS_AHEAD_MAX
 from tests.unit.lifecycle.copy_node import ASKED, FOLLOWER, LEADER, SOURCES, TERM, CopyNode, check_complete, never_disk
 from tests.unit.lifecycle.disk_node import TABLET
 from tests.unit.lifecycle.test_tablet_copy import ADOPTED, network
@@ -48,11 +50,19 @@ def test_a_copy_gives_up_a_source_that_is_gone_when_a_newer_leader_asks_whose_re
     check_complete(node, ADOPTED)
 
 
-@pytest.mark.parametrize("term", [TERM, TERM - 1])
-def test_the_same_leader_or_an_older_one_does_not_end_the_wait(node: CopyNode, term: int) -> None:
+@pytest.mark.parametrize("term", [TERM, TERM - 1, TERM + (EPOCHS_AHEAD_MAX + 1 << EPOCH_BITS)])
+def test_no_other_term_ends_the_wait(node: CopyNode, term: int) -> None:
     node.copies.start(asked_by_the_new_leader(term=term))
     node.network.let_deadlines_pass()
     assert list(node.copies.running) == [TABLET] and node.network.asked == [LEADER, LEADER]
+
+
+def test_a_source_that_is_busy_is_not_asked_again_for_a_leader_that_is_replaced(node: CopyNode) -> None:
+    """Its request waited, and began again before that of the new leader came."""
+    node.copies.start(asked_by_the_new_leader())
+    node.network.let_deadlines_pass(Overloaded("the snapshot is still being taken"))
+    node.pass_all_time()
+    assert not node.copies.running and node.network.asked == [LEADER]
 
 
 def test_a_copy_that_is_cancelled_waits_for_no_further_answer(node: CopyNode) -> None:

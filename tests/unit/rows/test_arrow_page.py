@@ -104,7 +104,7 @@ def test_a_message_that_declares_terabytes_is_refused_before_they_are_allocated(
     # The body begins with the first column that has bytes. Each compressed buffer begins with its size before.
     assert int.from_bytes(data[body : body + 8], "little") == 8 * COUNT
     data[body : body + 8] = (4 << 40).to_bytes(8, "little")
-    with pytest.raises(Corrupt, match=r"a page of rows has 43980\d{8} bytes; at most 67108864 are accepted"):
+    with pytest.raises(Corrupt, match=r"a page of rows has 43980\d{8} bytes; at most 68157440 are accepted"):
         decoded_rows(TEXT, bytes(data))
 
 

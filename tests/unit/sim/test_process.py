@@ -84,6 +84,19 @@ def test_timers_follow_the_nodes_own_monotonic_clock() -> None:
     assert rig.drain() == ["1050"]
 
 
+def test_a_timer_that_was_due_while_the_process_was_paused_can_be_cancelled_until_it_runs() -> None:
+    """A loop of asyncio does so. The simulator ran it, and a look at a session that had ended raised an error."""
+    rig = Rig()
+    now_us = rig.process.now_us()
+    rig.process.call_at(now_us + 40, lambda: (rig.see("first"), cancelled.cancel()))
+    cancelled = rig.process.call_at(now_us + 50, lambda: rig.see("cancelled"))
+    rig.process.call_at(now_us + 60, lambda: rig.see("last"))
+    rig.process.pause()
+    rig.scheduler.at(70, "resume", rig.process.resume)
+    assert rig.drain() == ["first", "last"]
+    cancelled.cancel()
+
+
 @pytest.mark.parametrize("drift_ppm", [-100_000, 0, 100_000])
 def test_the_monotonic_clock_begins_anew_with_the_machine_and_not_with_a_process_on_it(drift_ppm: int) -> None:
     rig = Rig()

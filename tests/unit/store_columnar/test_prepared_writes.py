@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
+from stelae.rows.batch_building import build_batch
 from stelae.rows.keys import encode_key
+from stelae.spi.payload import WritePayload
 from stelae.spi.write import OpKind, RowCode
 from stelae.testing.conformance.store_apply import random_ops
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, faults_of, upsert
@@ -111,6 +114,31 @@ def test_what_was_found_in_other_blocks_does_not_count() -> None:
     replica.store.apply([first])
     replica.flush()
     assert faults_of(replica.store.apply([second])[0]) == [(0, RowCode.ALREADY_PRESENT)]
+
+
+def test_large_rows_are_the_work_of_a_worker() -> None:
+    replica = flushed()
+    assert applied_inline(replica, Op(OpKind.INSERT, [(901, "x" * 1000, 1)])) == []
+    assert applied_inline(replica, Op(OpKind.INSERT, [(903, "x" * prepared_writes.BYTES_MAX, 1)])) is None
+
+
+def test_a_group_without_rows_needs_no_file() -> None:
+    replica = flushed()
+    entry = replica.entry(insert(901))
+    replica.write(upsert(*((n, "a", n) for n in range(1000, 1100))))
+    assert isinstance(entry.change, WritePayload)
+    (group,) = entry.change.groups
+    empty = msgspec.structs.replace(group, row_count=0, body=build_batch(SCHEMA.project(group.columns), []).to_ipc())
+    change = msgspec.structs.replace(entry.change, groups=(empty, group))
+    assert replica.store.applies_inline([msgspec.structs.replace(entry, change=change)])
+
+
+def test_what_was_found_is_not_kept_after_the_write() -> None:
+    """It held the rows in memory and the files of blocks that a flush or a merge had replaced."""
+    replica = flushed()
+    for op in (insert(901), upsert((903, "b", 1)), insert(12)):
+        applied_inline(replica, op)
+        assert replica.store._prepared is None  # type: ignore[attr-defined]
 
 
 def test_many_lookups_are_the_work_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

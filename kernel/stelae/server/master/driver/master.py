@@ -246,7 +246,7 @@ class Master:
             self._take(EntryApplied(entry.op_id, batch))
             for event in decided:
                 self._take(event)
-        if entries:
+        if entries and self.core is not None and self.core.status().age_us is None:
             self._note_time(entries[-1].timestamp)
 
     def _note_time(self, timestamp: int) -> None:
