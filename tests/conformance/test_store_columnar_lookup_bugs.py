@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from stelae.spi.store import FoundBatch
 from stelae.testing.conformance.store import StoreConformance, StoreHarness
-from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar import ColumnarStore, found_keys, point_lookup
 from stelae_store_columnar.begun_row import BegunRow
 from stelae_store_columnar.completed_rows import CompletedRows
+from stelae_store_columnar.found_keys import ManyKeys
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sorted_rows import SortedRows
@@ -77,6 +79,20 @@ def short_scans_take_completed_rows_of_any_time(self: ShortRead, *given: Any, in
     self._until = 1 << 62
 
 
+def batch_with_the_rows_of_other_keys(self: ManyKeys, unread: Any, inner: Any = ManyKeys.result) -> FoundBatch:
+    self._of_taken, self._of_rows = self._of_rows, self._of_taken
+    return inner(self, unread)
+
+
+def batch_without_the_rows_put_together(self: ManyKeys, position: int, row: Any) -> None:
+    pass
+
+
+def batch_of_different_keys_for_repeated_ones(found: FoundBatch, different: Any, keys: Any) -> FoundBatch:
+    more = [-1] * (len(keys) - len(different))
+    return FoundBatch(found.schema, found.rows, [*found.positions, *more], found.unread)
+
+
 BUGS: list[tuple[Any, str, Any, Check]] = [
     (
         SortedRows,
@@ -115,6 +131,24 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
         StoreConformance.test_many_keys_in_any_order_are_found_among_many_rows,
     ),
     (
+        ManyKeys,
+        "result",
+        batch_with_the_rows_of_other_keys,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        ManyKeys,
+        "put",
+        batch_without_the_rows_put_together,
+        StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        point_lookup,
+        "_repeated",
+        batch_of_different_keys_for_repeated_ones,
+        StoreConformance.test_each_key_has_its_row_or_none_in_the_order_of_the_keys,
+    ),
+    (
         CompletedRows,
         "get",
         takes_a_completed_row_for_any_time,
@@ -147,6 +181,7 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
 def test_the_suite_catches_a_planted_bug_of_lookups(
     owner: Any, name: str, bug: Any, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(found_keys, "TAKE_MIN", 1)
     config = tiny if owner in (BegunRow, CompletedRows, ShortRead) else no_cache
     check(StoreConformance(), StoreHarness(ColumnarStore, config))
     monkeypatch.setattr(owner, name, bug)
@@ -159,6 +194,7 @@ def test_the_suite_catches_a_planted_bug_of_lookups(
 def test_runs_of_an_altered_table_look_up_between_the_writes(
     owner: Any, name: str, bug: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(found_keys, "TAKE_MIN", 1)
     monkeypatch.setattr(owner, name, bug)
     with pytest.raises(AssertionError):
         ALTERED(StoreConformance(), StoreHarness(ColumnarStore, tiny))

@@ -51,6 +51,14 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         kind=ProfileKind.LOOKUPS,
+        name="columnar: a batch of many keys has the rows of other keys",
+        rule="contract store 5",
+        target="stelae_store_columnar.found_keys:ManyKeys.result",
+        replacement=mutations.give_keys_the_rows_of_others,
+        invariant="snapshot_repeatability",
+    ),
+    Mutant(
+        kind=ProfileKind.LOOKUPS,
         name="columnar: a completed row hides later versions from lookups",
         rule="contract store 5",
         target="stelae_store_columnar.point_lookup:PointLookup._decides",

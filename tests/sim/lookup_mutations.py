@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from stelae.spi.consensus import Role
+from stelae.spi.store import FoundBatch
 from stelae_store_columnar import bloom
 from stelae_store_columnar.memory_chunks import MemoryChunk
 
@@ -99,3 +100,9 @@ def take_the_newest_version_as_it_is(original: Original, self: Any, *version: An
     """Leave columns that the newest version lacks without a value."""
     original(self, *version)
     return True
+
+
+def give_keys_the_rows_of_others(original: Original, self: Any, unread: Any) -> Any:
+    """Return a batch in which each row is that of the key before its own."""
+    found = original(self, unread)
+    return FoundBatch(found.schema, found.rows, [max(-1, place - 1) for place in found.positions], found.unread)

@@ -21,6 +21,7 @@ WANTED = {
     "lookup.merged_block",
     "lookup.not_leader",
     "lookup.on_worker",
+    "lookup.page",
     "lookup.served",
     "lookup.too_old",
     "short_scan.inline",

@@ -180,4 +180,4 @@ async def _count(connection: Connection, found: dict[str, Any], timeout_s: float
     members = [(replica["node_id"], replica["address"]) for replica in found["replicas"]]
     opened = await connection.tablet(found["tablet_id"], members=members, timeout_s=timeout_s)
     spec = ScanSpec(columns=opened.schema.key[:1])
-    return sum([batch.num_rows async for batch in opened.scan(spec, timeout_s=timeout_s)])
+    return sum([len(batch) async for batch in opened.scan(spec, timeout_s=timeout_s)])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from stelae.client.found_parts import FoundPage, FoundPart, FoundValues, found_pages
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.lookup_requests import divided
 from stelae.client.turns import check_loop
@@ -24,13 +25,6 @@ from stelae.wire.refusals import RemoteError
 
 Followed: TypeAlias = Callable[[], LeaderTracker]
 """Returns the tracker that chooses the nodes to ask."""
-
-
-class FoundPart(NamedTuple):
-    """Rows of consecutive keys of a lookup."""
-
-    ids: Sequence[int]  #: Ids of the columns, in the order of the values.
-    rows: Sequence[Any]  #: For each key the plain values of its row, or ``None``. Decimals are text.
 
 
 class LookupPort(Protocol):
@@ -52,6 +46,16 @@ class _LookupCall:
         self.keys = keys
         self.future = future
         self.parts: list[FoundPart] = []
+
+    def take(self, part: FoundPart, count: int) -> bool:
+        """Add what was found for the next keys. Return whether no key is left."""
+        self.parts.append(part)
+        if count < len(self.keys):
+            self.keys = self.keys[count:]
+            return False
+        if not self.future.done():
+            self.future.set_result(self.parts)
+        return True
 
     def fail(self, error: Exception) -> None:
         """End the call with an error."""
@@ -188,24 +192,42 @@ class LookupQueue:
         """Pass the rows of an answer to the callers, and ask again for the keys without an answer."""
         try:
             reply = decode(answer.body[0], LookupReply)
+            pages = found_pages(reply, answer.body[1:], self._schema)
         except (StelaeError, IndexError) as error:
             _fail(group.calls, PeerError(f"the reply to a lookup cannot be read: {error}"))
             return
         ids = self._schema.layout.ids if reply.ids is None else reply.ids
-        rest, start = [], 0
-        for call in group.calls:
-            rows = reply.rows[start : start + len(call.keys)]
-            start += len(rows)
-            call.parts.append(FoundPart(ids, rows))
-            if len(rows) < len(call.keys):
-                call.keys = call.keys[len(rows) :]
-                rest.append(call)
-            elif not call.future.done():
-                call.future.set_result(call.parts)
-        if rest and not reply.rows:
+        rest = _take_values(group.calls, ids, reply.rows)
+        for page in pages:
+            rest = _take_page(rest, page)
+        if rest and not reply.rows and not pages:
             _fail(rest, PeerError("the reply to a lookup has no rows"))
         elif rest:
             self._send(group._replace(calls=rest))
+
+
+def _take_values(calls: Sequence[_LookupCall], ids: Sequence[int], rows: Sequence[Any]) -> list[_LookupCall]:
+    """Pass rows in row form to the calls. Return those that have keys without an answer."""
+    rest: list[_LookupCall] = []
+    start = 0
+    for call in calls:
+        part = rows[start : start + len(call.keys)]
+        start += len(part)
+        if not part or not call.take(FoundValues(ids, part), len(part)):
+            rest.append(call)
+    return rest
+
+
+def _take_page(calls: Sequence[_LookupCall], page: FoundPage) -> list[_LookupCall]:
+    """Pass a page to the calls. Return those that have keys without an answer."""
+    rest: list[_LookupCall] = []
+    start = 0
+    for call in calls:
+        part = page.positions[start : start + len(call.keys)]
+        start += len(part)
+        if not part or not call.take(FoundPage(page.rows, part), len(part)):
+            rest.append(call)
+    return rest
 
 
 def _keys_of(call: _LookupCall) -> Sequence[bytes]:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 
 from stelae.client.connection import ConnectedTablet, Connection
+from stelae.client.found_parts import FoundPart
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.lookup_queue import FoundPart
 from stelae.client.nearness import Nearness
 from stelae.client.page_rows import PageRows
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys

@@ -283,6 +283,9 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     async def _find(self, located: LocatedKeys, snapshot: int | None, timeout_s: float) -> list[Record | None]:
         """Return the row of each key, from the tablets as they are now, even if the table is looked up meanwhile."""
         lookup, tablets = self._lookup, self._tablets
+        only, *others = {*located.partitions}
+        if not others and only != NO_PARTITION:
+            return await lookup.many(tablets[only].tablet_id, located.encoded, snapshot, timeout_s)
         wanted: dict[int, list[int]] = {}
         for position, partition in enumerate(located.partitions):
             if partition != NO_PARTITION:

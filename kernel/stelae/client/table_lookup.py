@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stelae.client.bounded_calls import each
-from stelae.client.lookup_queue import FoundPart
+from stelae.client.found_parts import FoundPart
 from stelae.client.lookup_requests import divided, fit_together
 from stelae.client.plain_records import LacksColumns, PlainRecords, Record
 from stelae.client.present_table import PresentTable
@@ -69,8 +69,8 @@ class TableLookup:
             parts = await table.tablet(tablet_id).look_up(keys, at=at, timeout_s=timeout_s)
         try:
             if len(parts) == 1:
-                return self._records.of(*parts[0])
-            return [record for part in parts for record in self._records.of(part.ids, part.rows)]
+                return self._records.of(parts[0])
+            return [record for part in parts for record in self._records.of(part)]
         except LacksColumns:
             await table.refresh(timeout_s=timeout_s)
             schema = self._records.schema

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from stelae.client.found_parts import FoundPart
 from stelae.client.locations import TableLocation
-from stelae.client.lookup_queue import FoundPart
 from stelae.client.page_streams import ReadableTablet
 from stelae.client.planned_write import WritableTablet
 

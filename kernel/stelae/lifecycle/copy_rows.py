@@ -56,8 +56,8 @@ def decode_rows(item: str, data: bytes, schemas: Mapping[int, Schema]) -> Iterat
         schema = schemas[version]
         layout = schema.key_layout if deleted else schema.layout
         rows = RowBatch.from_ipc(layout, data[rows_at : rows_at + length])
-        if rows.num_rows != count:
-            raise Corrupt(f"{item}: a batch has {rows.num_rows} rows instead of {count}")
+        if len(rows) != count:
+            raise Corrupt(f"{item}: a batch has {len(rows)} rows instead of {count}")
         yield VersionedRows(version, bool(deleted), struct.unpack_from(f"<{count}Q", data, at + _BATCH.size), rows)
         at = rows_at + length
 

@@ -1,12 +1,15 @@
-"""Reads the body of a request that has exactly one frame, as nearly all requests have."""
+"""The frames of answers, and those of requests: nearly all have exactly one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from stelae.spi.errors import CallerError
 from stelae.spi.services import Buffer
+
+Frames: TypeAlias = list[Buffer]
+"""The frames of an answer."""
 
 
 class RequestBody(Protocol):

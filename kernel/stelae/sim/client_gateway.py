@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from stelae.client.found_parts import found_pages
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import ScanRequest
+from stelae.rows.found_rows import plain_rows
 from stelae.rows.keys import encode_key
+from stelae.server.frames import Frames
 from stelae.server.tserver.scan_time import choose_time
 from stelae.sim.coverage import Coverage
 from stelae.sim.fact_feed import FactFeed
@@ -29,6 +32,7 @@ from stelae.spi.errors import NoRows, SchemaMismatch, StelaeError, TooOld, Unava
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import Order, ScanSpec
 from stelae.spi.schema import Schema
+from stelae.spi.store import FoundBatch
 from stelae.spi.write import WriteReply, decode_request, encode_reply
 from stelae.wire.refusals import error_fields, error_of
 
@@ -100,29 +104,37 @@ class ClientGateway:
     def look_up(self, client: int, node: int, keys: Sequence[int], answered: RowsAnswered) -> None:
         """Look up the latest rows of keys. ``answered`` gets the reply of production's ``Lookups``."""
 
-        def done(_: int, found: bytes | Exception) -> None:
-            answer = decode(found, LookupReply) if isinstance(found, bytes) else _received_error(_expected(found))
+        def done(_: int, found: Frames | Exception) -> None:
+            if isinstance(found, Exception):
+                answer: LookupReply | StelaeError = _received_error(_expected(found))
+            else:
+                answer = decode(found[0], LookupReply)
             self._reply(node, client, lambda: answered(answer))
 
-        self._look_up(client, node, keys, None, done)
+        # The client knows no version of the schema, so the reply names its columns.
+        self._look_up(client, node, LookupRequest(TABLET, _encoded(keys), 0), done)
 
     def look_up_at(self, client: int, node: int, keys: Sequence[int], at: int) -> None:
         """Look up keys as of a hybrid timestamp. The invariants check what the replica answers."""
         view = self._nodes[node].view
+        schema = [*self._facts.world.agreed.schemas.values()][-1]
 
-        def done(floor: int, found: bytes | Exception) -> None:
-            if isinstance(found, bytes):
-                self._coverage.hit("lookup.served")
-                reply = decode(found, LookupReply)
-                rows = zip(keys, reply.rows, strict=True)
-                self._facts.looked_up(view, ObservedLookup(at, floor, reply.ids or (), tuple(rows)))
+        def done(floor: int, found: Frames | Exception) -> None:
+            if not isinstance(found, Exception):
+                reply = decode(found[0], LookupReply)
+                self._coverage.hit("lookup.page" if reply.pages else "lookup.served")
+                rows = [*reply.rows]
+                for page in found_pages(reply, found[1:], schema):
+                    rows += plain_rows(FoundBatch(schema, page.rows, page.positions))
+                ids = reply.ids or schema.layout.ids
+                self._facts.looked_up(view, ObservedLookup(at, floor, ids, tuple(zip(keys, rows, strict=True))))
             elif isinstance(found, TooOld):
                 self._coverage.hit("lookup.too_old")
                 self._facts.scanned(view, ObservedScan(at, floor, None, found.floor))
             else:
                 self._coverage.hit(f"lookup.{_expected(found).code.lower()}")
 
-        self._look_up(client, node, keys, at, done)
+        self._look_up(client, node, LookupRequest(TABLET, _encoded(keys), schema.version, at), done)
 
     def scan_shortly(self, client: int, node: int, spec: ScanSpec, at: int) -> None:
         """Read all rows as of a hybrid timestamp by scans with a limit. The invariants check them."""
@@ -158,16 +170,10 @@ class ClientGateway:
         self._ask(client, node, "short_scan", serve, lambda _: None)
 
     def _look_up(
-        self,
-        client: int,
-        node: int,
-        keys: Sequence[int],
-        at: int | None,
-        done: Callable[[int, bytes | Exception], None],
+        self, client: int, node: int, request: LookupRequest, done: Callable[[int, Frames | Exception], None]
     ) -> None:
-        """Send a lookup. ``done`` gets the history floor at its arrival, and the encoded reply or the error."""
-        # The client knows no version of the schema, so each reply names its columns.
-        data = encode(LookupRequest(TABLET, tuple([encode_key(SCHEMA, (key,)) for key in keys]), 0, at))
+        """Send a lookup. ``done`` gets the history floor at its arrival, and the answer or the error."""
+        data = encode(request)
 
         def serve(replica: Replica) -> None:
             sim_node = self._nodes[node]
@@ -218,6 +224,10 @@ def _kind(scan: ScanRequest, at: int, replica: Replica) -> str:
     if scan.at is None:
         return "linearizable" if scan.at_least is None else "fresh"
     return "settled" if at <= replica.applier.timestamp else "led"
+
+
+def _encoded(keys: Sequence[int]) -> tuple[bytes, ...]:
+    return tuple([encode_key(SCHEMA, (key,)) for key in keys])
 
 
 def _refusal(reply: WriteReply) -> StelaeError | None:

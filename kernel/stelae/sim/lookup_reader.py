@@ -6,6 +6,7 @@ client names a time, so any replica may answer, and every answer for that time m
 from __future__ import annotations
 
 import random
+from itertools import cycle, islice
 from typing import Final
 
 from stelae.host.hybrid_clock import timestamp
@@ -32,6 +33,12 @@ JUST_WRITTEN: Final = 0.4
 SCANS: Final = 0.4
 """Share of the lookups with which it also scans all rows as of that time, a few with each scan."""
 
+MANY_EACH: Final = 3
+"""One lookup in this number asks for many keys, most of them several times."""
+
+MANY_KEYS: Final = 200
+"""The number of keys of such a lookup: the columnar store returns those after the first step as a batch."""
+
 AROUND_US: Final = (-400_000, 20_000)
 """How far from true time the time of the others may be."""
 
@@ -47,6 +54,7 @@ class LookupReader:
         self._rng = rng
         self._scan_rng = scan_rng
         self._times: list[int] = []
+        self._count = 0
         self.stopping = False
 
     @property
@@ -84,4 +92,7 @@ class LookupReader:
             limit = between(self._scan_rng, 1, keys_max + 1)
             self._gateway.scan_shortly(NUMBER, node, ScanSpec(order=order, limit=limit), at)
         keys = [below(self._rng, keys_max + 1) for _ in range(between(self._rng, 1, 2 * keys_max))]
+        self._count += 1
+        if self._count % MANY_EACH == 0:  # Not drawn, so that all else in a run stays as it is.
+            keys = [*islice(cycle(keys), MANY_KEYS)]
         self._gateway.look_up_at(NUMBER, node, keys, at)

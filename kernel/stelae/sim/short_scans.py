@@ -13,8 +13,8 @@ import msgspec
 from stelae.host.replica import Replica
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage, ScanRequest
+from stelae.server.frames import Frames
 from stelae.server.tserver.open_scans import OpenScans
-from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.stopped_replicas import unless_stopped
 from stelae.spi.ids import NodeId
 from stelae.spi.rows import RowBatch

@@ -25,6 +25,7 @@ from stelae.spi.store import (
     Changes,
     Cursor,
     Edit,
+    FoundBatch,
     FoundRows,
     StoreSnapshot,
     TabletStore,
@@ -113,12 +114,12 @@ class StoreTap(TabletStore):
         self.facts.coverage.hit("short_scan.on_worker" if cursor is None else "short_scan.inline")
         return cursor
 
-    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         """As ``engine``."""
         self.facts.coverage.hit("lookup.on_worker")
         return self._inner.lookup(keys, at)
 
-    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         """As ``engine`` if ``inline``, else as an engine that leaves every key to ``lookup``."""
         found = self._inner.lookup_inline(keys, at) if self.inline else super().lookup_inline(keys, at)
         if len(found.unread) < len(keys):

@@ -70,8 +70,8 @@ class OpGroup(msgspec.Struct, frozen=True):
         Raises ``Corrupt`` if the body is not a batch with these columns and this number of rows, and ``SchemaMismatch``
         if the schema lacks one of the columns."""
         batch = RowBatch.from_ipc(schema.project(self.columns), self.body)
-        if batch.num_rows != self.row_count:
-            raise Corrupt(f"a group of {self.row_count} rows contains {batch.num_rows}")
+        if len(batch) != self.row_count:
+            raise Corrupt(f"a group of {self.row_count} rows contains {len(batch)}")
         return batch
 
 

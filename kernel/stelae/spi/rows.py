@@ -125,17 +125,12 @@ class RowBatch:
         return bytes(self.arrow.serialize())
 
     @property
-    def num_rows(self) -> int:
-        """The number of rows."""
-        return int(self.arrow.num_rows)
-
-    @property
     def nbytes(self) -> int:
         """The bytes of the values in memory."""
         return int(self.arrow.nbytes)
 
     def __len__(self) -> int:
-        return self.num_rows
+        return int(self.arrow.num_rows)
 
     def slice(self, offset: int, length: int | None = None) -> "RowBatch":
         """Return at most ``length`` rows from ``offset`` on, without copying."""
@@ -170,7 +165,7 @@ class RowBatch:
         if layout is self.layout or layout == self.layout:
             return self
         present = dict(zip(self.layout.ids, self.arrow.columns, strict=True))
-        count = self.num_rows
+        count = len(self)
         arrays = [present[c.id] if c.id in present else _filled(c, count) for c in layout.columns]
         return RowBatch.from_arrays(layout, arrays)
 

@@ -150,6 +150,16 @@ class FoundRows(msgspec.Struct, frozen=True):
     unread: Sequence[int] = ()
 
 
+class FoundBatch(msgspec.Struct, frozen=True):
+    """The rows of many keys, as of one time, as one batch. An engine may return it instead of ``FoundRows``."""
+
+    schema: Schema  #: The schema in force.
+    rows: RowBatch  #: The different rows, in any order, with the columns of the schema.
+    #: For each key, in the order of the keys, the position of its row in ``rows``; -1: it has no row, or is not read.
+    positions: Sequence[int]
+    unread: Sequence[int] = ()  #: As in ``FoundRows``.
+
+
 class Changes(msgspec.Struct, frozen=True):
     """One batch of the net changes between two times, in key order."""
 
@@ -244,7 +254,7 @@ class TabletStore(Engine):
         passing the work to a worker and back."""
         return None
 
-    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         """Return the rows of some encoded keys as of hybrid timestamp ``at``. May block.
 
         The keys may be in any order and may repeat. Bytes that are not an encoded key of the schema have no row. With
@@ -259,7 +269,7 @@ class TabletStore(Engine):
                 if self.schema is schema:
                     raise  # Otherwise a column was dropped between two scans.
 
-    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         """Look up those keys whose rows are in memory, as ``lookup`` does. Must not block, so it opens no file.
 
         It leaves a key to ``lookup`` if that key needs more time than passing the work to a worker and back."""

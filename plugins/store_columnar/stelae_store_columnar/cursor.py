@@ -73,7 +73,7 @@ class ColumnarCursor(Cursor):
             self._last = None
             return RowBatch.from_equal_rows(self._layout, [])
         rows = self._take(wanted)
-        self._last = rows.slice(rows.num_rows - 1)
+        self._last = rows.slice(len(rows) - 1)
         return rows.select(self._layout)
 
     def next_stored(self, rows_max: int, bytes_max: int) -> StoredPage | None:
@@ -129,9 +129,9 @@ class ColumnarCursor(Cursor):
         """Queue the rows that match."""
         for rows in found:
             matching = filter_rows(self._schema, self._predicates, rows)
-            if matching.num_rows:
+            if len(matching):
                 self._waiting.append(matching)
-                self._waiting_rows += matching.num_rows
+                self._waiting_rows += len(matching)
 
     def _take(self, count: int) -> RowBatch:
         """Return up to ``count`` of the queued rows as one batch, as far as they fit in it."""

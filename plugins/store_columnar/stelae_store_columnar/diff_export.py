@@ -127,7 +127,7 @@ def import_rows(
 
     ``Corrupt``: a timestamp is below ``latest`` or the one before it, or the schema version is unknown."""
     schema = schemas.get(exported.schema_version)
-    stamps, count = exported.timestamps, exported.rows.num_rows
+    stamps, count = exported.timestamps, len(exported.rows)
     if schema is None or len(stamps) != count:
         raise Corrupt(f"an export of schema version {exported.schema_version} cannot be read")
     for before, stamp in zip((latest, *stamps), stamps, strict=False):

@@ -12,17 +12,21 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from stelae.rows.key_order import Comparable, KeyOrder
-from stelae.spi.store import FoundRows
+from stelae.spi.store import FoundBatch, FoundRows
 from stelae_store_columnar import bloom
 from stelae_store_columnar.begun_row import BegunRow, GivenColumns
 from stelae_store_columnar.completed_rows import KEPT_FROM, CompletedRows
 from stelae_store_columnar.decoded_cache import CacheShare
+from stelae_store_columnar.found_keys import FewKeys, FoundKeys, ManyKeys
 from stelae_store_columnar.levels import BlockLevel, RowGroup
 from stelae_store_columnar.memory_chunks import MemoryChunk
-from stelae_store_columnar.plain_rows import Row
+from stelae_store_columnar.sorted_keys import TOGETHER_MIN
 from stelae_store_columnar.sorted_rows import SortedRows
 from stelae_store_columnar.sources import INLINE_VERSIONS_MAX
 from stelae_store_columnar.state import ColumnarState
+
+BATCH_KEYS_MIN = 128
+"""From this number of keys on, the rows are returned as a batch."""
 
 INLINE_KEY_VERSIONS_MAX = 256
 """The event loop looks at up to this many versions of a key. To complete a row of them takes 1 ms.
@@ -58,15 +62,27 @@ class PointLookup:
         self._completed_rows = CompletedRows(cache, state)
         self._order = order
         self._inline = inline
-        self._rows: list[Row | None] = []
+        self._count = 0
+        self._found: FoundKeys
         self._unread: list[int] = []
         self._begun: dict[int, BegunRow] = {}
         self._looked_at = 0  #: The number of versions that were looked at one by one.
 
-    def find(self, keys: Sequence[bytes]) -> FoundRows:
-        """Return the row of each key."""
+    def find(self, keys: Sequence[bytes]) -> FoundRows | FoundBatch:
+        """Return the row of each key. Called once."""
+        if len(keys) < BATCH_KEYS_MIN:
+            few = FewKeys(self._schema, self._adapter, len(keys))
+            self._find(keys, few)
+            return few.result(sorted(self._unread))
+        different = [*dict.fromkeys(keys)]
+        many = ManyKeys(self._schema, self._adapter, len(different))
+        self._find(different, many)
+        found = many.result(sorted(self._unread))
+        return found if len(different) == len(keys) else _repeated(found, different, keys)
+
+    def _find(self, keys: Sequence[bytes], found: FoundKeys) -> None:
         exact = self._order.exact
-        self._rows = [None] * len(keys)
+        self._count, self._found = len(keys), found
         wanted = sorted([(key, place) for place, one in enumerate(keys) if (key := exact(one)) is not None])
         for chunk in self._chunks:
             if wanted and wanted[0][0] <= chunk.last and chunk.first <= wanted[-1][0]:
@@ -74,12 +90,11 @@ class PointLookup:
         for level in self._levels:
             wanted = self._look_into_level(level, wanted)
         for position, begun in self._begun.items():  # No version before them has a value for the other columns.
-            self._rows[position] = begun.row()
-        return FoundRows(self._schema, self._rows, sorted(self._unread))
+            found.put(position, begun.row())
 
     def _look_into_chunk(self, chunk: MemoryChunk, wanted: list[_Wanted]) -> list[_Wanted]:
         """Look for keys in a chunk, and return those that are not decided."""
-        start, end = bisect_left(wanted, (chunk.first,)), bisect_right(wanted, (chunk.last, len(self._rows)))
+        start, end = bisect_left(wanted, (chunk.first,)), bisect_right(wanted, (chunk.last, self._count))
         if start == end:
             return wanted
         if self._inline and not chunk.is_sorted and len(chunk) > INLINE_VERSIONS_MAX:
@@ -96,7 +111,7 @@ class PointLookup:
                 found.append(wanted[start])
                 start += 1
                 continue
-            end = bisect_right(wanted, (row_group.index.last, len(self._rows)), start)
+            end = bisect_right(wanted, (row_group.index.last, self._count), start)
             found += self._look_into_row_group(row_group, wanted[start:end])
             start = end
         return found
@@ -128,9 +143,11 @@ class PointLookup:
         undecided: list[_Wanted] = []
         places: list[int] = []
         positions: list[int] = []
-        for one in wanted:
+        keys = source.keys
+        lasts = keys.last_of_each([key for key, _ in wanted]) if len(wanted) >= TOGETHER_MIN else None
+        for number, one in enumerate(wanted):
             key, position = one
-            last = source.keys.last(key)
+            last = keys.last(key) if lasts is None else lasts[number]
             if last < 0:
                 undecided.append(one)
                 continue
@@ -143,9 +160,7 @@ class PointLookup:
             if not self._decides(source, key, last, position):
                 undecided.append(one)
         if places:
-            rows = source.rows.rows(places, self._adapter, self._schema.layout)
-            for position, row in zip(positions, rows, strict=True):
-                self._rows[position] = row
+            self._found.take(source.rows, places, positions)
         return undecided
 
     def _decides(self, source: SortedRows, key: Comparable, last: int, position: int) -> bool:
@@ -176,10 +191,23 @@ class PointLookup:
             self._begun[position] = begun
             return False
         self._begun.pop(position, None)
-        row = self._rows[position] = begun.row()
+        row = begun.row()
+        self._found.put(position, row)
         if row is not None and begun.count >= KEPT_FROM:
             self._completed_rows.put(key, begun.stamp, row)
         return True
+
+
+def _repeated(found: FoundBatch, different: Sequence[bytes], keys: Sequence[bytes]) -> FoundBatch:
+    """Return what was found for different keys for keys of which some are the same."""
+    position_of = dict(zip(different, found.positions, strict=True))
+    unread = {different[place] for place in found.unread}
+    return FoundBatch(
+        found.schema,
+        found.rows,
+        [position_of[key] for key in keys],
+        [place for place, key in enumerate(keys) if key in unread],
+    )
 
 
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:

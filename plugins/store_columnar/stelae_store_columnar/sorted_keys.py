@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +18,9 @@ _SAMPLES_MAX = 1024
 
 _SAMPLE_BYTES = 41
 """Memory of such a key besides its bytes."""
+
+TOGETHER_MIN = 16
+"""From this number of keys on, :meth:`SortedKeys.last_of_each` is faster than :meth:`SortedKeys.last`."""
 
 VERSIONS_OF_KEY = 4
 """How many occurrences of each key may be among a number of keys, on average."""
@@ -72,6 +77,16 @@ class SortedKeys:
         end = min(start + self._apart, len(self.array))
         position = bisect_right(range(end), key, start, key=self._values.at) - 1
         return position if position >= 0 and self._values.at(position) == key else -1
+
+    def last_of_each(self, keys: Sequence[Comparable]) -> Sequence[int]:
+        """Return the position of the last key equal to each of some keys, or -1, in their order."""
+        if self._words is None:
+            return [*map(self.last, keys)]
+        own, wanted = np.frombuffer(self._words, np.int64), np.array(keys, np.int64)
+        positions = own.searchsorted(wanted, side="right") - 1
+        # The position -1 is that of the last key, which is not equal to a key below the first one.
+        found: list[int] = np.where(own[positions] == wanted, positions, -1).tolist()
+        return found
 
     def end_of_first(
         self, low: Comparable | None, high: Comparable | None, count: int, order: KeyOrder

@@ -107,5 +107,5 @@ class StepReader:
 
 
 def _reversed(rows: RowBatch) -> RowBatch:
-    count = rows.num_rows
+    count = len(rows)
     return RowBatch(rows.layout, rows.arrow.take(pa.array(range(count - 1, -1, -1), pa.int64())))

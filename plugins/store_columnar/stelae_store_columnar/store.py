@@ -23,6 +23,7 @@ from stelae.spi.store import (
     Changes,
     Cursor,
     Edit,
+    FoundBatch,
     FoundRows,
     RowFault,
     StoreSnapshot,
@@ -179,10 +180,10 @@ class ColumnarStore(TabletStore):
             return None
         return cursor
 
-    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         return self._look_up(keys, at, inline=False)
 
-    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows:
+    def lookup_inline(self, keys: Sequence[bytes], at: int | None = None) -> FoundRows | FoundBatch:
         return self._look_up(keys, at, inline=True)
 
     def diff(self, after: int, until: int, spec: ScanSpec) -> Iterator[Changes]:
@@ -340,7 +341,7 @@ class ColumnarStore(TabletStore):
             self._refuse_below_floor(at)
         return view
 
-    def _look_up(self, keys: Sequence[bytes], at: int | None, *, inline: bool) -> FoundRows:
+    def _look_up(self, keys: Sequence[bytes], at: int | None, *, inline: bool) -> FoundRows | FoundBatch:
         # The state is read before the floor, as in ``_view``.
         lookup = PointLookup(self._state, at, self._order, self._reader.cache, inline=inline)
         self._refuse_closed()

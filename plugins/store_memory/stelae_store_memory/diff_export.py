@@ -100,7 +100,7 @@ def import_rows(
         Corrupt: a timestamp is below ``latest`` or the one before it, or the schema version is unknown.
     """
     schema = schemas.get(exported.schema_version)
-    if schema is None or len(exported.timestamps) != exported.rows.num_rows:
+    if schema is None or len(exported.timestamps) != len(exported.rows):
         raise Corrupt(f"an export of schema version {exported.schema_version} cannot be read")
     if not exported.timestamps:
         return latest

@@ -113,10 +113,10 @@ class MemoryCursor(Cursor):
         rows = filter_rows(self._view.schema, self._spec.predicates, rows)
         self._token = keys[keys_read - 1]
         if self._left is not None:
-            if rows.num_rows > self._left:
+            if len(rows) > self._left:
                 rows = rows.slice(0, self._left)
                 self._token = encode_keys(self._view.schema, rows.slice(self._left - 1))[0]
-            self._left -= rows.num_rows
+            self._left -= len(rows)
         return rows.select(self._layout)
 
     @property

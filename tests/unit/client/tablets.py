@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from stelae.client.found_parts import FoundPart, FoundValues, found_pages
 from stelae.client.locations import TableLocation, TabletLocation
-from stelae.client.lookup_queue import FoundPart
 from stelae.client.page_rows import PageRows
 from stelae.client.table import AsyncTable
 from stelae.host.exactly_once_results import ResultsTable
@@ -152,12 +152,16 @@ class MemoryTablet:
         if self.error is not None:
             raise self.error
         parts: list[FoundPart] = []
-        while left := keys[sum(len(part.rows) for part in parts) :]:
+        left = keys
+        while left:
             answer = LookupAnswer(LookupRequest(self.tablet_id, tuple(left), self.schema.version, at))
             while not answer.is_complete:
                 answer.add(self.store.lookup(answer.next_keys, self.clock.now() if at is None else at))
-            reply = decode(answer.encoded(), LookupReply)
-            parts.append(FoundPart(reply.ids or self.schema.layout.ids, reply.rows))
+            frames = answer.frames()
+            reply = decode(frames[0], LookupReply)
+            pages = found_pages(reply, frames[1:], self.schema)
+            parts += [FoundValues(reply.ids or self.schema.layout.ids, reply.rows), *pages]
+            left = left[len(reply.rows) + sum(len(page.positions) for page in pages) :]
         return parts
 
     async def split_keys(self, spec: ScanSpec, bytes_max: int, *, timeout_s: float) -> SplitKeys:

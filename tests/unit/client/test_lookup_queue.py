@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +11,16 @@ import msgspec
 import pytest
 
 from stelae.client import lookup_queue, lookup_requests
+from stelae.client.found_parts import FoundPage, FoundPart, FoundValues
 from stelae.client.leader_tracker import LeaderTracker
-from stelae.client.lookup_queue import FoundPart, LookupQueue
+from stelae.client.lookup_queue import LookupQueue
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.lookup_messages import LookupReply, LookupRequest
+from stelae.protocol.lookup_messages import LookupReply, LookupRequest, pack_positions
 from stelae.protocol.tablet_messages import NoSuchTablet
+from stelae.rows.arrow_page import encoded_rows
 from stelae.spi.errors import NotLeader, PeerError, StelaeError, TooLarge, TooOld, Unavailable
 from stelae.spi.ids import NodeId, TabletId
+from stelae.spi.rows import RowBatch
 from stelae.wire.messenger import Response
 from tests.unit.client.tablets import SCHEMA
 
@@ -87,8 +90,9 @@ def on_server(work: Callable[[Server], Awaitable[None]]) -> None:
 
 
 def rows_of(parts: list[FoundPart]) -> list[bytes]:
-    assert all(tuple(part.ids) == SCHEMA.layout.ids for part in parts)
-    return [row[0] for part in parts for row in part.rows]
+    values = [part for part in parts if isinstance(part, FoundValues)]
+    assert len(values) == len(parts) and all(tuple(part.ids) == SCHEMA.layout.ids for part in values)
+    return [row[0] for part in values for row in part.rows]
 
 
 def test_the_lookups_of_one_turn_share_a_request_if_they_read_at_the_same_time() -> None:
@@ -191,6 +195,58 @@ def test_a_caller_that_was_cancelled_does_not_keep_the_others_from_their_rows() 
         gone.cancel()
         server.end_turn()
         assert rows_of(await kept) == [b"b"]
+
+    on_server(work)
+
+
+ROW = RowBatch.from_equal_rows(SCHEMA.layout, [(1, 2, 3.5, "x")])
+PAGE = bytes(encoded_rows(ROW))
+
+
+def paged(*positions: Sequence[int], frames: Sequence[bytes] = (PAGE,), **fields: Any) -> list[bytes]:
+    return [encode(LookupReply([], pages=tuple(map(pack_positions, positions)), **fields)), *frames]
+
+
+def test_the_keys_of_pages_are_those_after_the_keys_of_rows() -> None:
+    async def work(server: Server) -> None:
+        server.holding = True
+        calls = [server.look_up(b"a", b"b"), server.look_up(b"c"), server.look_up(b"d", b"e", b"f")]
+        server.end_turn()
+        reply = LookupReply([None], pages=(pack_positions([0, -1, -1]), pack_positions([0])))
+        server.held[0].set_result(SimpleNamespace(body=[encode(reply), PAGE, PAGE]))
+        server.holding = False
+        first, second, third = await asyncio.gather(*calls)
+        assert first == [FoundValues(SCHEMA.layout.ids, [None]), FoundPage(first[1].rows, (0,))]
+        assert [part.positions for part in second] == [(-1,)]
+        assert [part.positions for part in third[:2]] == [(-1,), (0,)]
+        assert [request.keys for request in server.requests] == [(b"f",)] and rows_of(third[2:]) == [b"f"]
+
+    on_server(work)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        paged([0], frames=()),
+        paged([0], [0]),
+        paged(frames=(PAGE,)),
+        paged([1]),
+        paged([-2]),
+        paged([]),
+        paged([0], frames=(b"no page",)),
+        paged([0], frames=(PAGE[:-9],)),
+        paged([0], ids=SCHEMA.layout.ids),
+        [encode(LookupReply([], pages=(b"abc",))), PAGE],
+    ],
+)
+def test_pages_that_are_not_those_announced_are_an_error_of_the_peer(body: list[bytes]) -> None:
+    async def work(server: Server) -> None:
+        server.holding = True
+        call = server.look_up(b"a")
+        server.end_turn()
+        server.held[0].set_result(SimpleNamespace(body=body))
+        with pytest.raises(PeerError, match="cannot be read"):
+            await call
 
     on_server(work)
 

@@ -136,7 +136,7 @@ class Driver:
     def scan(self, **spec: Any) -> int:
         """Scan to the end; return the number of rows."""
         with self.store.scan(ScanSpec(order=Order.KEY, **spec)) as cursor:
-            return sum(batch.num_rows for batch in cursor)
+            return sum(map(len, cursor))
 
     def read(self, key: bytes) -> None:
         """Read one row."""

@@ -43,7 +43,7 @@ def test_an_open_cursor_holds_no_transaction(replica: LmdbReplica) -> None:
     assert not [line for line in env._env.readers().splitlines()[1:] if not line.endswith(" -")], env._env.readers()
     for cursor in cursors:
         cursor.close()
-    assert [batch.num_rows for batch in rows if batch] == [9, 9, 9]
+    assert [len(batch) for batch in rows if batch] == [9, 9, 9]
 
 
 def test_an_open_cursor_outlives_flushes_and_compaction(replica: LmdbReplica) -> None:

@@ -107,7 +107,7 @@ class Asker:
 
         def done(found: bytes | Exception) -> None:
             assert self.answers[place] is None, "answered twice"
-            self.answers[place] = found if isinstance(found, Exception) else decode(found, LookupReply)
+            self.answers[place] = found if isinstance(found, Exception) else decode(found[0], LookupReply)
 
         self.node.lookups.look_up(self.replica, asked, done, lambda: place not in self.given_up)
 

@@ -8,9 +8,10 @@ import pytest
 from stelae.protocol.codec import decode
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.plain_schema import schema_from_plain
+from stelae.server.frames import Frames
 from stelae.server.tserver import scan_pages
 from stelae.server.tserver.diff_pages import DiffReader
-from stelae.server.tserver.scan_pages import PAGE_BYTES_MAX, Frames, PageReader
+from stelae.server.tserver.scan_pages import PAGE_BYTES_MAX, PageReader
 from stelae.spi.scan import ScanSpec
 from stelae.spi.store import TabletStore
 from stelae.testing.conformance.store_harness import StoreHarness, insert

@@ -14,11 +14,11 @@ from stelae.protocol.tablet_messages import ScanPage, ScanRequest
 from stelae.rows.arrow_page import encoded_rows
 from stelae.rows.changes import changes_batch, changes_layout
 from stelae.rows.keys import encode_keys
+from stelae.server.frames import Frames
 from stelae.server.tserver.scan_pages import (
     EMPTY_BATCHES_MAX,
     FIRST_PAGE_ROWS_MAX,
     PAGE_BYTES_MAX,
-    Frames,
     PageReader,
     PageSource,
 )

@@ -17,6 +17,7 @@ from stelae.host.ports import BlockingPool, Turns
 from stelae.host.replica import Replica
 from stelae.protocol.lookup_messages import LookupRequest
 from stelae.protocol.tablet_messages import ScanRequest
+from stelae.server.frames import Frames
 from stelae.server.tserver.lookup_answer import LookupAnswer
 from stelae.server.tserver.scan_time import ReadNode, choose_time
 from stelae.server.tserver.stopped_replicas import unless_stopped
@@ -30,8 +31,8 @@ LOOP_US = 4_000
 LOOP_KEYS = 32
 """After this number of keys it does so, too. Clients use their answers while it looks up the next keys."""
 
-Done: TypeAlias = Callable[[bytes | Exception], None]
-"""Gets the encoded ``LookupReply``, or the error."""
+Done: TypeAlias = Callable[[Frames | Exception], None]
+"""Gets the frames of the answer (``LookupReply``), or the error."""
 
 
 class LookupNode(ReadNode, Protocol):
@@ -88,10 +89,10 @@ class _Timed(NamedTuple):
                     self.rest.append(_Rest(lookup, answer))
                     return len(lookup.asked.keys)
                 answer.add(found)
-            encoded: bytes | Exception = answer.encoded()
+            frames: Frames | Exception = answer.frames()
         except Exception as error:
-            encoded = error
-        lookup.done(encoded)
+            frames = error
+        lookup.done(frames)
         return len(lookup.asked.keys)
 
 
@@ -160,9 +161,9 @@ class Lookups:
             self._node.scans.run(f"lookup/{next(self._numbers)}", work, deliver)
 
 
-def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes | Exception | None]:
+def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[Frames | Exception | None]:
     """Return the answer or the error of each request; ``None``: it was given up. Blocks."""
-    answers: list[bytes | Exception | None] = []
+    answers: list[Frames | Exception | None] = []
     for lookup, answer in rest:
         if not lookup.is_open():
             answers.append(None)
@@ -170,13 +171,13 @@ def _read_all(store: TabletStore, rest: Sequence[_Rest], at: int) -> list[bytes 
         try:
             while not answer.is_complete:
                 answer.add(store.lookup(answer.next_keys, at))
-            answers.append(answer.encoded())
+            answers.append(answer.frames())
         except Exception as error:
             answers.append(error)
     return answers
 
 
-def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[bytes | Exception | None] | Exception) -> None:
+def _deliver(replica: Replica, rest: Sequence[_Rest], answers: list[Frames | Exception | None] | Exception) -> None:
     answers = unless_stopped(replica, answers)
     for number, one in enumerate(rest):
         answer = answers if isinstance(answers, Exception) else answers[number]

@@ -30,7 +30,8 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanRequest
-from stelae.server.tserver.scan_pages import Frames, PageSource
+from stelae.server.frames import Frames
+from stelae.server.tserver.scan_pages import PageSource
 from stelae.spi.ids import NodeId
 from stelae.spi.scan import ScanSpec
 from stelae.spi.store import TabletStore

@@ -6,7 +6,7 @@ decode them (``stelae.rows.parquet_rows``)."""
 from __future__ import annotations
 
 from itertools import count
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
@@ -14,9 +14,9 @@ from stelae.protocol.codec import encode
 from stelae.protocol.tablet_messages import ScanPage
 from stelae.rows.arrow_page import encoded_rows, plain_bytes
 from stelae.rows.parquet_rows import StoredPage, StoredRows, StoredRowsCursor
+from stelae.server.frames import Frames
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
-from stelae.spi.services import Buffer
 from stelae.spi.store import Cursor, TabletStore
 
 PAGE_BYTES_MAX = 8 << 20
@@ -31,9 +31,6 @@ EMPTY_BATCHES_MAX = 16
 """After this many batches without a matching row, a page is answered without rows. This bounds the time of a page.
 
 If the engine's resume token has not moved by then, the page waits for a row or for the end of the scan."""
-
-Frames: TypeAlias = list[Buffer]
-"""The frames of an answer."""
 
 
 class PageSource(Protocol):

@@ -44,12 +44,11 @@ from stelae.protocol.tablet_messages import (
     StatusReply,
     StatusRequest,
 )
-from stelae.server.frames import only_frame
+from stelae.server.frames import Frames, only_frame
 from stelae.server.tserver.diff_pages import reader_of
 from stelae.server.tserver.load_meter import LoadMeter
 from stelae.server.tserver.lookups import Lookups
 from stelae.server.tserver.open_scans import OpenScans
-from stelae.server.tserver.scan_pages import Frames
 from stelae.server.tserver.scan_time import choose_time
 from stelae.server.tserver.stopped_replicas import refuse_stopped, unless_stopped
 from stelae.spi.errors import CallerError, NoRows, StelaeError, StorageError, Unavailable
@@ -178,14 +177,14 @@ class TabletService:
         metrics.count("lookup_keys", len(asked.keys))
         self._load.add(len(asked.keys))
 
-        def done(found: bytes | Exception) -> None:
+        def done(found: Frames | Exception) -> None:
             self._lookup_us(now_us() - begun_us)
             replica.read_faults.note(found)
             if isinstance(found, Exception):
                 metrics.count(f"lookup_refused_{getattr(found, 'code', HandlerFailed.code).lower()}")
                 _refuse(request, found, replica)
             else:
-                request.reply([found])
+                request.reply(found)
 
         self._lookups.look_up(replica, asked, done, lambda: request.open)
 

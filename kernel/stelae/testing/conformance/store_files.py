@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from stelae.rows.found_rows import plain_rows
 from stelae.rows.keys import encode_key
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.errors import StorageError
@@ -175,7 +176,7 @@ def _everything(replica: HarnessReplica) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rows": replica.rows(),
         "some columns": replica.rows(columns=(3, 1)),
-        "lookups": list(store.lookup(EVERY_KEY).rows),
+        "lookups": list(plain_rows(store.lookup(EVERY_KEY))),
         "checksum": store.checksum(),
         "export": sum(len(batch.rows) for batch in store.export()),
     }

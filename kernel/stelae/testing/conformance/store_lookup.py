@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.rows.found_rows import plain_rows
 from stelae.rows.keys import encode_key, encode_keys
 from stelae.rows.limits import RANGES
 from stelae.rows.plain_schema import schema_from_plain
@@ -18,7 +19,7 @@ from stelae.spi.errors import TooOld
 from stelae.spi.payload import WritePayload
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
-from stelae.spi.store import FoundRows
+from stelae.spi.store import FoundBatch, FoundRows
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_history import compact_all, with_random_entries
@@ -30,6 +31,9 @@ KEYS = [encode_key(SCHEMA, (n,)) for n in range(-2, 14)]
 
 NO_KEYS = [b"", b"\x80", KEYS[3] + b"\0", KEYS[3][:-1]]
 """Bytes that are not an encoded key of ``SCHEMA``."""
+
+MANY_KEYS = 200
+"""Keys are looked up at least this number at a time, too."""
 
 EVERY_TYPE = schema_from_plain(
     {
@@ -52,10 +56,16 @@ def check_lookups(
 ) -> None:
     """Look up keys, on a worker and on the event loop, and compare the rows with the expected ones.
 
+    They are looked up once as they are, and once repeated so often that an engine may return a batch.
+
     Raises:
         AssertionError: a row is wrong, or the lookup on the event loop has opened a file.
     """
-    wanted = [expected.get(key) for key in keys]
+    for some in (keys, [*keys] * (1 + MANY_KEYS // len(keys))):
+        _check_lookup(replica, [expected.get(key) for key in some], some, at)
+
+
+def _check_lookup(replica: HarnessReplica, wanted: Sequence[Row | None], keys: Sequence[bytes], at: int | None) -> None:
     for _ in range(2):  # The first lookup on a worker may leave decoded rows for the second one on the loop.
         replica.forbid_files()
         try:
@@ -63,14 +73,22 @@ def check_lookups(
         finally:
             replica.allow_files()
         assert list(inline.unread) == sorted({*inline.unread}), inline
-        assert _decided(inline, wanted) == list(inline.rows), (at, inline.unread)
+        assert _decided(inline, wanted) == list(plain_rows(inline)), (at, inline.unread)
         found = replica.store.lookup(keys, at)
         assert not found.unread
         assert found.schema == replica.store.schema
-        assert list(found.rows) == wanted, at
+        assert list(plain_rows(found)) == wanted, at
+        check_types(found)
 
 
-def _decided(inline: FoundRows, wanted: Sequence[Row | None]) -> list[Row | None]:
+def check_types(found: FoundRows | FoundBatch) -> None:
+    """Check that a batch has the columns of its schema, and each row once."""
+    if isinstance(found, FoundBatch):
+        assert found.rows.layout == found.schema.layout and found.rows.arrow.schema == found.schema.layout.arrow
+        assert {*found.positions} - {-1} == {*range(len(found.rows))}
+
+
+def _decided(inline: FoundRows | FoundBatch, wanted: Sequence[Row | None]) -> list[Row | None]:
     unread = {*inline.unread}
     return [None if position in unread else row for position, row in enumerate(wanted)]
 
@@ -113,7 +131,7 @@ class LookupChecks:
             disturb()
             for at in times:
                 check_lookups(replica, by_key(SCHEMA, model.rows(at)), keys, at)
-        assert list(replica.store.lookup([]).rows) == list(replica.store.lookup_inline([]).rows) == []
+        assert not plain_rows(replica.store.lookup([])) and not plain_rows(replica.store.lookup_inline([]))
 
     def test_a_deleted_row_is_not_found_wherever_its_versions_are(self, harness: StoreHarness) -> None:
         replica = harness.replica()

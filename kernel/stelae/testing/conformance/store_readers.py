@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from stelae.rows.found_rows import plain_rows
 from stelae.rows.keys import encode_key
 from stelae.testing.conformance.store_harness import SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 
@@ -64,7 +65,7 @@ def looked_up(replica: HarnessReplica) -> Callable[[], list[int]]:
     keys = [encode_key(SCHEMA, (n,)) for n in range(KEYS)]
 
     def read() -> list[int]:
-        rows = replica.store.lookup(keys).rows
+        rows = plain_rows(replica.store.lookup(keys))
         assert None not in rows, f"a lookup did not find all keys: {rows}"
         return [row[2] for row in rows if row is not None]
 

@@ -161,7 +161,7 @@ class ScanChecks:
         predicates = () if deleted else (Compare(3, "=", wanted),)
         token = None
         with replica.store.scan(ScanSpec(order=order, predicates=predicates)) as cursor:
-            while (batch := cursor.next_batch(100)) is not None and not batch.num_rows:
+            while (batch := cursor.next_batch(100)) is not None and not len(batch):
                 assert cursor.resume_token not in (None, token), (
                     "the token does not advance, so the next page would begin here again"
                 )
@@ -200,7 +200,7 @@ class ScanChecks:
                 for _ in range(count):
                     batch = cursor.next_batch(9)
                     assert batch is not None
-                    assert batch.num_rows <= 9
+                    assert len(batch) <= 9
                     found += batch.to_rows()
                 token = cursor.resume_token
             assert found + replica.rows(after=token) == expected()
