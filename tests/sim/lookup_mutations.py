@@ -69,7 +69,7 @@ def overlook_later_versions(original: Original, self: Any, source: Any, key: Any
     if known is None:
         return bool(original(self, source, key, last, position))
     self._begun.pop(position, None)
-    self._rows[position] = known.row
+    self._found.put(position, known.row)
     return True
 
 
