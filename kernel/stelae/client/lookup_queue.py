@@ -27,6 +27,13 @@ Followed: TypeAlias = Callable[[], LeaderTracker]
 """Returns the tracker that chooses the nodes to ask."""
 
 
+SHARED_KEYS_MAX = 32
+"""Calls share a request up to this number of keys.
+
+If 64 callers shared one, each cycle would begin when the last one has its row, and client and server would wait for
+each other. With two requests, the client asks for the next rows while the server reads those of the other request."""
+
+
 class LookupPort(Protocol):
     """Sends the requests of a queue."""
 
@@ -61,13 +68,6 @@ class _LookupCall:
         """End the call with an error."""
         if not self.future.done():
             self.future.set_exception(error)
-
-
-SHARED_KEYS_MAX = 32
-"""Calls share a request up to this number of keys.
-
-If 64 callers shared one, each cycle would begin when the last one has its row, and client and server would wait for
-each other. With two requests, the client asks for the next rows while the server reads those of the other request."""
 
 
 class _LookupGroup(NamedTuple):
