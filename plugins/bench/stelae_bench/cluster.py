@@ -123,9 +123,9 @@ async def _measure(
         bench = Bench(cluster=cluster, client=client, settings=settings, report=report, note=note, rng=rng, meter=meter)
         if BenchPart.WRITES in settings.parts:
             await Writes(bench).measure()
-        if data and report.ok:
+        if data and report.is_sound:
             await Loads(bench, data).measure()
-        if BenchPart.YCSB in settings.parts and report.ok:
+        if BenchPart.YCSB in settings.parts and report.is_sound:
             await Ycsb(bench, await bench.table(USERTABLE.tablet_id)).measure()
 
 

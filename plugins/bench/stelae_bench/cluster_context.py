@@ -18,7 +18,7 @@ from stelae.local.cluster import LocalCluster
 from stelae.spi.ids import TabletId
 from stelae_bench.cluster_costs import CostMeter
 from stelae_bench.measured_round import MeasuredRound
-from stelae_bench.peers import PeerCommand, PeerRound, PeerTask, run_peer
+from stelae_bench.peers import PeerCommand, PeerFailed, PeerRound, PeerTask, run_peer
 from stelae_bench.report import ClusterReport
 
 START_TIMEOUT_S = 20.0
@@ -135,7 +135,7 @@ class Bench:
             for peer in (*turns[first:], *turns[:first]):
                 if peer is None or task is None:
                     await self._round(measures, number)
-                elif self.report.ok:
+                elif self.report.is_sound and not self.report.peers[peer.name].failure:
                     await self._peer_round(peer, task, number)
         self.report.retries.update(self._retries() - before)
 
@@ -143,7 +143,7 @@ class Bench:
         for place in sorted(range(len(measures)), key=lambda _: self.rng.random()):
             self.cluster.check()
             measure = measures[place]
-            if not self.report.ok:
+            if not self.report.is_sound:
                 return
             if measure.tablet_id is None:
                 found = await measure.run()
@@ -154,13 +154,21 @@ class Bench:
                 measure.rounds.append(replace(found, number=number))
 
     async def _peer_round(self, peer: PeerCommand, task: PeerTask, number: int) -> None:
-        """Run the command of a peer. Meanwhile the nodes of the benchmark are idle; their processor time is kept."""
+        """Run the command of a peer. Meanwhile the nodes of the benchmark are idle; their processor time is kept.
+
+        A peer that fails has no further turn. What it and the others have measured so far took minutes, and is kept."""
         self.cluster.check()
         self.note(f"{task.part}: {peer.name}")
         figures = self.report.peers[peer.name]
         cpu_s, began = self.meter.nodes_cpu_s(), time.monotonic()
         directory, timeout_s = self.settings.directory, self.settings.peer_timeout_s
-        for line in await run_peer(peer, task, number, directory=directory, timeout_s=timeout_s):
+        try:
+            lines = await run_peer(peer, task, number, directory=directory, timeout_s=timeout_s)
+        except PeerFailed as error:
+            figures.failure = f"round {number + 1} of {task.part}: {error}"
+            self.note(f"{peer.name} is left out from now on: {figures.failure}")
+            return
+        for line in lines:
             figures.rounds.setdefault((line.work, line.in_flight), []).append(PeerRound(number=number, line=line))
         later_s = self.meter.nodes_cpu_s()
         if cpu_s is not None and later_s is not None:

@@ -46,9 +46,9 @@ class Loads:
                 bench.report.loads[_key(data)] = found
         for data, table, one in zip(self._data, tables, loads, strict=True):
             await self._verify(data, table, one)
-        if BenchPart.SCAN in settings.parts and bench.report.ok:
+        if BenchPart.SCAN in settings.parts and bench.report.is_sound:
             await Scans(bench, self._data[0], tables[0], loads[0]).measure()
-        if BenchPart.READS in settings.parts and bench.report.ok:
+        if BenchPart.READS in settings.parts and bench.report.is_sound:
             rows = loads[-1]  # The mixed rows: their keys count up.
             tablet_id = self._data[-1].tablet_id
             await Reads(bench, tables[-1], tablet_id, len(rows.loaded), rows.timestamp).measure()
@@ -56,7 +56,7 @@ class Loads:
     async def _verify(self, data: DataSet, table: AsyncTable, load: BulkLoad) -> None:
         """Compare the replicas with each other by checksum, and one of them with the source, value by value."""
         bench = self._bench
-        if not bench.report.ok:
+        if not bench.report.is_sound:
             return
         bench.note(f"comparing {len(load.loaded):,} rows of {data.tablet_id} with what was loaded")
         await bench.compare_replicas(data.tablet_id)

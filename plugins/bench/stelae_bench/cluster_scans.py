@@ -57,7 +57,7 @@ class Scans:
         """Measure both tables, each in rounds of its own."""
         bench, tablet_id = self._bench, self._data.tablet_id
         await self._unflushed()
-        if not bench.report.ok:
+        if not bench.report.is_sound:
             return
         bench.note(f"flushing {tablet_id}")
         if await self._flushed(tablet_id):

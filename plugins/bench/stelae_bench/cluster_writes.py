@@ -97,7 +97,7 @@ class Writes:
         for writer, sample in zip(writers, samples, strict=True):
             self._acked[writer] += len(sample.latencies_ms)
             self._report.problems += sample.problems
-        return self._report.ok
+        return self._report.is_sound
 
     async def _verify(self, table: AsyncTable) -> None:
         bench, report = self._bench, self._report
@@ -111,6 +111,6 @@ class Writes:
         report.rows_read = tally.read
         if tally.missing:
             report.problems.append(f"{tally.missing} acknowledged rows are missing")
-        if tally.unexpected and report.ok:
+        if tally.unexpected and report.is_sound:
             # After a write that failed, there may be rows that were not acknowledged.
             report.problems.append(f"{tally.unexpected} rows were read that were never written, or were read twice")

@@ -91,7 +91,7 @@ class Ycsb:
     async def _verify(self) -> None:
         """Check that every acknowledged record exists once. A run ends when all calls are answered."""
         bench, wanted = self._bench, self._population.acked
-        if not bench.report.ok:
+        if not bench.report.is_sound:
             return
         read = await self._table.scan("ycsb_key").to_arrow()
         keys = set(read.column("ycsb_key").to_pylist())

@@ -24,7 +24,7 @@ class Report(Protocol):
 
     @property
     def ok(self) -> bool:
-        """Whether the results can be trusted."""
+        """Whether everything that was asked for was measured, and can be trusted."""
         ...
 
     def document(self) -> dict[str, Any]:

@@ -20,11 +20,13 @@ class PeerFigures:
         command: the command that has measured it.
         rounds: its results, by work and number in flight.
         idle_cpu_shares: the share of one processor that Stelae's idle nodes used during each run of the command.
+        failure: what ended its measurements, and in which round; empty if nothing has.
     """
 
     command: str
     rounds: dict[tuple[str, int], list[PeerRound]] = field(default_factory=dict)
     idle_cpu_shares: list[float] = field(default_factory=list)
+    failure: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return its part of the document: all results, also those that Stelae has none beside."""
@@ -35,6 +37,7 @@ class PeerFigures:
         return {
             "command": self.command,
             **optional_spread("idle_stelae_cpu_share", self.idle_cpu_shares),
+            "failure": self.failure or None,
             "results": rows,
         }
 

@@ -126,9 +126,14 @@ class ClusterReport:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def ok(self) -> bool:
-        """True if every write was acknowledged and every acknowledged row was read back."""
+    def is_sound(self) -> bool:
+        """True if every write so far was acknowledged, and every acknowledged row was read back."""
         return not self.problems
+
+    @property
+    def ok(self) -> bool:
+        """True if it is sound, and every peer was measured in all rounds."""
+        return self.is_sound and not any(peer.failure for peer in self.peers.values())
 
     def document(self) -> dict[str, Any]:
         """Return the ``--json`` document. A value is the median; ``_min`` and ``_max`` have the extremes.

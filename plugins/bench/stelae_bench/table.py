@@ -13,6 +13,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     machine = document["machine"]
     peers = [*document["peers"]]
     left_out = [f"{name} is left out: {why}" for name, why in document["left_out"].items()]
+    failed = [f"peer {name} failed in {one['failure']}" for name, one in document["peers"].items() if one["failure"]]
     return [
         *_writes(document),
         *_speeds(document),
@@ -23,6 +24,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         f"method         medians of {machine['rounds']} interleaved rounds of "
         f"{machine['settings']['round_seconds']:g} s, seed {machine['seed']}",
         *left_out,
+        *failed,
         "",
         "ok" if document["ok"] else "NOT OK",
     ]

@@ -124,6 +124,25 @@ def test_peers_run_once_in_each_round_and_the_order_rotates(tmp_path: Path) -> N
     assert path.read_text()[12:] == "s" * 4, "a part that no peer measures has no turn of a peer"
 
 
+def test_a_peer_that_fails_is_left_out_from_then_on_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    """The whole run was lost, with all that had been measured."""
+    script, log = tmp_path / "peer.py", list[str]()
+    script.write_text(
+        "import os\n"
+        "assert os.environ['STELAE_BENCH_ROUND'] != '3', 'the port is in use'\n"
+        """print('{"work": "write", "in_flight": 1, "ops_per_s": 2}')"""
+    )
+    peers = [PeerCommand.parse(f"{name}={sys.executable} {script}") for name in ("a", "b")]
+    found = bench(4, peers, tmp_path)
+    own = ClusterMeasure(run=partial(measure, log, "own"))
+    asyncio.run(found.rounds("writes", [own], PeerTask(part="writes", in_flight=[1], seconds=0.1)))
+    assert [one.number for one in own.rounds] == [0, 1, 2, 3]
+    for peer in found.report.peers.values():
+        assert [one.number for one in peer.rounds["write", 1]] == [0, 1]
+        assert peer.failure.startswith("round 3 of writes: peer ") and "the port is in use" in peer.failure
+    assert found.report.is_sound and not found.report.ok
+
+
 def test_a_round_that_only_one_side_has_is_no_quotient() -> None:
     def numbered(*rates: float, first: int = 0) -> list[ClusterRound]:
         return [
