@@ -220,7 +220,7 @@ class AsyncChangeFeed:
         return await self._planner.changed(parts_between(self._position, end, self._table.tablet_ids))
 
     async def _read(self, end: FeedPosition) -> AsyncGenerator[Any, None]:
-        start = self._position
+        start = self._position.begun(end)  # Otherwise each batch would look for the tablets that were added.
         parts = await self._changed(end)
         streams = [self._reader.batches(self._planner.token(part, self._rows.ids)) for part in parts]
         async with aclosing(_in_order(streams)) as found:

@@ -86,6 +86,10 @@ class FeedPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             after="" if after is None else after.hex(),
         )
 
+    def begun(self, end: FeedPosition) -> FeedPosition:
+        """Return this position as one within the round to ``end``."""
+        return self.within(end, self.read, bytes.fromhex(self.after) or None)
+
     def finished(self) -> FeedPosition:
         """Return the position at the end of the round that was begun."""
         return FeedPosition.at(self.table, self.time, self.tablets)
