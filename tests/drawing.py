@@ -39,11 +39,12 @@ def unit_of(node_id: str) -> str | None:
 def left_out(node_ids: Sequence[str], draw: int) -> set[str]:
     """Return the tests that a run leaves out.
 
-    The units are counted in the order in which they were collected, so that each run has its share of every kind. A run
-    that collected as many units as there are draws leaves out all but a share, and never all."""
+    The units are counted in the order in which they were collected, so that each run has its share of every kind. Of
+    fewer units than ``ONE_OF``, one runs. So no run leaves out all."""
     numbers: dict[str, int] = {}
     for node_id in node_ids:
         if (unit := unit_of(node_id)) is not None:
             numbers.setdefault(unit, len(numbers))
-    chosen = {unit for unit, number in numbers.items() if number % ONE_OF == draw % ONE_OF}
+    share = min(ONE_OF, len(numbers))
+    chosen = {unit for unit, number in numbers.items() if number % share == draw % share}
     return {node_id for node_id in node_ids if (unit := unit_of(node_id)) is not None and unit not in chosen}

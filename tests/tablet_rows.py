@@ -9,7 +9,7 @@ from typing import Any
 from stelae.client.call_times import TIMEOUT_S
 from stelae.client.connection import ConnectedTablet
 from stelae.rows.batch_building import build_batch
-from stelae.rows.operations import ROW_FORM_ROWS_MAX, operation
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX, operation
 from stelae.spi.write import OpKind, OpResult
 
 

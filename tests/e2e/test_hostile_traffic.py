@@ -49,7 +49,7 @@ from stelae.protocol.tablet_messages import (
     SplitKeysRequest,
     StatusRequest,
 )
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.spi.consensus import ConsensusEngine
 from stelae.spi.copy import FetchChunk
 from stelae.spi.errors import StelaeError

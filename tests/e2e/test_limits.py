@@ -15,7 +15,7 @@ from stelae.protocol.master_errors import BadChange
 from stelae.protocol.master_messages import AddColumn
 from stelae.protocol.tablet_messages import IN_VALUES_MAX
 from stelae.rows.limits import RANGES
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import In, ScanSpec

@@ -75,7 +75,7 @@ from stelae.protocol.tablet_messages import (
     StatusRequest,
     TransferRequest,
 )
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import StelaeError
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.drawing import LISTED, ONE_OF, VARIABLE, left_out, unit_of
 from tests.tidy.tree import ROOT
 
@@ -44,6 +46,15 @@ def test_each_test_runs_in_one_of_the_draws_and_tests_that_are_not_listed_in_all
     assert set.union(*kept) == set(names)
     assert set.intersection(*kept) == {"tests/unit/test_other.py::test_that_always_runs"}
     assert max(map(len, kept)) - min(map(len, kept)) <= 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, ONE_OF - 1, ONE_OF, ONE_OF + 1, 3 * ONE_OF])
+def test_no_draw_leaves_out_all_of_a_few_tests(count: int) -> None:
+    """At three of eight draws, the group with five of them ran no simulator."""
+    names = [f"{line}::test" for line in sorted(LISTED) if "::" not in line][:count]
+    assert len(names) == min(count, len([line for line in LISTED if "::" not in line]))
+    kept = [set(names) - left_out(names, draw) for draw in range(3, 3 + ONE_OF)]
+    assert all(kept) and set.union(*kept) == set(names)
 
 
 def test_the_tests_of_a_listed_file_are_drawn_as_one() -> None:

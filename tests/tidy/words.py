@@ -36,6 +36,7 @@ WORDS = (
     r"sees?\s+to\s+(?:it|that|the)",
     r"holds?\s+up\s+nothing",
     r"for\s+so\s+long(?!\s+that)",
+    r"(?:from\s+which\s+on|on\s+from\s+which)",  # "the first"
 )
 """The comment names the plain word where it is not obvious."""
 

@@ -28,7 +28,7 @@ from stelae.client.table_places import TablePlaces
 from stelae.client.times import from_wall_us
 from stelae.client.tokens import BadToken, ScanToken, checked_token
 from stelae.client.write_methods import TIMEOUT_S
-from stelae.client.writer_core import BACKOFF_S_MAX
+from stelae.client.write_retries import BACKOFF_S_MAX
 from stelae.partition.schema import BadPartitioning
 from stelae.protocol.catalog_names import TableId, TableState
 from stelae.protocol.master_errors import NoTable

@@ -1,4 +1,4 @@
-"""The change feed of a table: the changes after a time or a position, round by round, and on if asked."""
+"""The change feed of a table: the changes after a time or a position, round by round. It may follow the table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PartReader:
         table: the table.
         schema: its columns and key, as the feed reads them.
         rows: converts the rows.
-        options: of the feed.
+        options: what the feed reads, and for how long each request is repeated.
     """
 
     def __init__(self, table: PresentTable, schema: Schema, rows: FeedRows, options: FeedOptions) -> None:

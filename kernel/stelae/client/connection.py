@@ -27,7 +27,7 @@ from stelae.client.messenger_ports import NoTime, QuietMetrics, WallClock
 from stelae.client.page_rows import PageRows, in_key_order
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns, check_loop
-from stelae.client.writer_core import BACKOFF_S_MAX, BACKOFF_S_MIN
+from stelae.client.write_retries import BACKOFF_S_MAX, BACKOFF_S_MIN
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.tablet_messages import (
     ALTER,
@@ -53,7 +53,7 @@ from stelae.protocol.tablet_messages import (
     StatusRequest,
     TransferRequest,
 )
-from stelae.rows.operations import Operation
+from stelae.rows.operation_encoding import Operation
 from stelae.spi.errors import DeadlineExceeded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, ClusterId, IncarnationId, NodeId, TabletId
 from stelae.spi.rows import RowBatch
@@ -410,7 +410,7 @@ class ConnectedTablet:
         """Send one encoded operation. Many may be in flight.
 
         Args:
-            encoded: its rows, in one of the forms of ``rows.operations``.
+            encoded: its rows, in one of the forms of ``rows.operation_encoding``.
             timeout_s: how long to retry; at most ``TIMEOUT_S_MAX``.
             follows: put it in the same request as the operation before, so that both keep their order.
 

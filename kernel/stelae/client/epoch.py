@@ -32,7 +32,7 @@ from stelae.client.table_writer import RESENDS_MAX, TableWriter
 from stelae.client.write_methods import TIMEOUT_S, AsyncWriteMethods, write_rows
 from stelae.client.writer_core import TIMEOUT_S_MAX
 from stelae.partition.partitioning import Partitioning
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
 from stelae.spi.ids import TabletId
 from stelae.spi.write import EPOCH_LAST, OpKind, OpResult, SourceFence, StaleEpoch

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from stelae.client.row_input import KEY_ONLY, layout_of_names
-from stelae.rows.operations import ROW_FORM_ROWS_MAX
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX
 from stelae.rows.row_form import NotPlain, RowForm
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import RowBatch

@@ -15,7 +15,7 @@ LIST_ROWS = 65_536
 """Rows of one list. The next rows are taken when these are durable."""
 
 TABLE_BYTES = 8 << 20
-"""Size of a table from which on no further batch is added to it."""
+"""Once a table has this size, no further batch is added to it."""
 
 
 def is_lazy(rows: Any) -> bool:

@@ -13,7 +13,7 @@ from stelae.client.row_input import InputBatch
 from stelae.partition.partitioning import NoPartition, Partitioning
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.key_order import KeyOrder
-from stelae.rows.operations import Operation
+from stelae.rows.operation_encoding import Operation
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch

@@ -11,7 +11,7 @@ from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.nearness import Nearness
 from stelae.client.page_rows import PageRows
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys
-from stelae.rows.operations import Operation
+from stelae.rows.operation_encoding import Operation
 from stelae.spi.rows import RowBatch
 from stelae.spi.scan import ScanSpec
 from stelae.spi.write import OpResult

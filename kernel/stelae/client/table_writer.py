@@ -26,7 +26,7 @@ from stelae.client.row_input import BATCH_BYTES, BATCH_ROWS_MAX, KEY_ONLY, Input
 from stelae.partition.partitioning import NO_PARTITION, NoPartition, Partitioning
 from stelae.rows.batcher import OP_BYTES_MAX
 from stelae.rows.key_order import key_order
-from stelae.rows.operations import ROW_FORM_ROWS_MAX, Operation, operation
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX, Operation, operation
 from stelae.spi.errors import RetryableError, SchemaMismatch, StelaeError
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch

@@ -11,7 +11,7 @@ from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import check_loop
 from stelae.client.writer_core import ATTEMPT_MS, WriterCore
 from stelae.protocol.tablet_messages import WRITE, NoSuchTablet
-from stelae.rows.operations import Operation
+from stelae.rows.operation_encoding import Operation
 from stelae.spi.errors import PeerError, StelaeError
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer

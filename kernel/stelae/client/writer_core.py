@@ -24,17 +24,10 @@ from typing import Protocol
 import msgspec
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.write_retries import WriteRetries
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.operations import Operation, sequence_ranges_of
-from stelae.spi.errors import (
-    CallerError,
-    DeadlineExceeded,
-    NotLeader,
-    Overloaded,
-    PeerError,
-    RetryableError,
-    StelaeError,
-)
+from stelae.rows.operation_encoding import Operation, sequence_ranges_of
+from stelae.spi.errors import CallerError, NotLeader, Overloaded, PeerError, RetryableError, StelaeError
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer
 from stelae.spi.write import OPS_MAX, OpResult, WriteReply, WriteRequest, decode_reply, encode_request
@@ -48,12 +41,6 @@ REQUEST_BYTES_MAX = 4 << 20
 TIMEOUT_S_MAX = 300.0
 """The longest time for which an operation is retried. Servers keep results for much longer: without the result, a
 server could not distinguish a retry from a new operation."""
-
-BACKOFF_S_MIN = 0.005
-"""The shortest pause before a retry."""
-
-BACKOFF_S_MAX = 0.25
-"""The longest random part of a pause. The pause grows with each failure in a row."""
 
 ATTEMPT_MS = 2_000
 """How long a request may stay unanswered before its operations are sent again."""
@@ -143,16 +130,14 @@ class WriterCore:
         self._tablet_id = tablet_id
         self._client_id = client_id
         self._schema_version = schema_version
-        self._rng = rng
+        self._retries = WriteRetries(rng)
         self._last_sequence = 0
         self._pending: dict[int, _Op] = {}
         """Operations without an outcome, by sequence, in ascending order."""
         self._queue: list[_Op] = []
         self._flush_due = False
         self._paused = False
-        self._failures = 0
         self._closed: StelaeError | None = None
-        self._last_error = "no node answered"
         self._without_replica: set[NodeId] = set()
         """Members whose last answer was that they have no replica."""
         self.retries: Counter[str] = Counter()
@@ -164,7 +149,7 @@ class WriterCore:
         return len(self._pending)
 
     def write(self, operation: Operation, timeout_s: float, waiter: Waiter, *, follows: bool = False) -> int:
-        """Send one operation (``stelae.rows.operations``) and return its sequence number.
+        """Send one operation (``stelae.rows.operation_encoding``) and return its sequence number.
 
         A request may be refused and sent again when a later request is already in the log. So operations of one turn
         whose order matters must be in one request: with ``follows``, the operation shares the request of the operation
@@ -251,7 +236,7 @@ class WriterCore:
         if self._closed is not None:
             return
         if error is not None:
-            self._last_error = str(error) or type(error).__name__
+            self._retries.last_error = str(error) or type(error).__name__
         if isinstance(error, NoSuchTablet):
             self._no_replica(ops, node, error)
             return
@@ -295,7 +280,7 @@ class WriterCore:
 
     def _take_reply(self, ops: list[_Op], reply: WriteReply) -> None:
         """Give the results of a reply to their operations, and retry the operations without a result."""
-        self._failures = 0
+        self._retries.served()
         self._leader.served()
         for answer in reply.answers:
             first = answer.first_sequence
@@ -316,9 +301,9 @@ class WriterCore:
         for op in ops:
             if op.sequence not in self._pending:
                 continue
-            if op.waiter.done() or now >= op.deadline:
-                fact = f"no leader accepted the write in time; the last answer was: {self._last_error}"
-                self._fail(op, DeadlineExceeded(fact))
+            given_up = self._retries.given_up(op.deadline, now)
+            if given_up is not None or op.waiter.done():
+                self._fail(op, given_up)
             else:
                 self._queue.append(op)
                 self.retries[code] += 1
@@ -332,10 +317,8 @@ class WriterCore:
     def _pause(self) -> None:
         if self._paused:
             return
-        self._failures += 1
-        ceiling = min(BACKOFF_S_MAX, BACKOFF_S_MIN * 2 ** min(self._failures, 10))
         self._paused = True
-        self._ports.call_later(BACKOFF_S_MIN + self._rng.random() * ceiling, self._resume)
+        self._ports.call_later(self._retries.next_pause_s(), self._resume)
 
     def _resume(self) -> None:
         self._paused = False
@@ -346,9 +329,10 @@ class WriterCore:
         for op in list(self._pending.values()):
             self._fail(op, error)
 
-    def _fail(self, op: _Op, error: StelaeError) -> None:
+    def _fail(self, op: _Op, error: StelaeError | None) -> None:
+        """End an operation with an error; ``None``: its caller waits no more."""
         self._pending.pop(op.sequence, None)
-        if not op.waiter.done():
+        if error is not None and not op.waiter.done():
             op.waiter.set_exception(error)
 
 

@@ -223,7 +223,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         CopyRefusalCode.NOT_NEEDED,
         lambda _asked, here: here.state is TargetState.READY and here.has_log_base,
-        lambda asked, here: f"the log ends at {here.last} and has entry {asked.log_base}, from which on the leader can "
+        lambda asked, here: f"the log ends at {here.last} and has entry {asked.log_base}, so the leader can "
         "send the rest",
     ),
     Guard(

@@ -14,7 +14,7 @@ import msgspec
 from stelae.rows.batch_building import describe_misfit
 from stelae.rows.declared_size import check_declared_size
 from stelae.rows.limits import DEFAULTS, LimitSettings
-from stelae.rows.operations import decode_rows
+from stelae.rows.operation_encoding import decode_rows
 from stelae.rows.row_checks import (
     ERROR_DETAILS_MAX,
     BadRows,

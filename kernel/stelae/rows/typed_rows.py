@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union
 import msgspec
 
 from stelae.rows.limits import RANGES
-from stelae.rows.operations import Rows, check_rows
+from stelae.rows.operation_encoding import Rows, check_rows
 from stelae.spi.errors import SchemaMismatch
 from stelae.spi.rows import MALFORMED, RowBatch
 from stelae.spi.schema import Column, Layout

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from stelae.host.replica import Replica
 from stelae.protocol.lookup_messages import LookupReply
 from stelae.rows.keys import encode_key
-from stelae.rows.operations import sequence_ranges_of
+from stelae.rows.operation_encoding import sequence_ranges_of
 from stelae.sim.client_gateway import ClientGateway
 from stelae.sim.coverage import Coverage
 from stelae.sim.draw import stream

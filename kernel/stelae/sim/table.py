@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from stelae.rows.operations import Operation as Encoded
-from stelae.rows.operations import operation as encode
+from stelae.rows.operation_encoding import Operation as Encoded
+from stelae.rows.operation_encoding import operation as encode
 from stelae.sim.history import ClientAction, ClientOperation, HistoryRow
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, SequenceRange, digests_of

@@ -37,7 +37,7 @@ class Writes:
         self._acked = dict.fromkeys(range(1 + PROCESSES), 0)
 
     async def measure(self) -> None:
-        """ClusterMeasure, then read every acknowledged row back."""
+        """Measure each load, then read every acknowledged row back."""
         bench = self._bench
         table = await bench.table(bench.cluster.tablet_id)
         disk, network = BareDisk(bench.cluster.directory), BareNetwork()

@@ -20,7 +20,7 @@ KEY = ("id",)
 NAMES = tuple(column["name"] for column in COLUMNS)
 
 WRITER_SHIFT = 40
-"""The bit of a key from which on it has the number of the writer, so that writers never write the same key."""
+"""The bits of a key from this one up are the number of the writer, so that writers never write the same key."""
 
 POOL_ROWS = 4096
 """The number of rows that differ in more than their key."""

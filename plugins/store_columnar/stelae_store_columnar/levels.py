@@ -18,7 +18,7 @@ from stelae_store_columnar.versions import RowVersions
 
 
 class RowGroup:
-    """One row group of a block, from the key on from which the block counts."""
+    """One row group of a block, without the keys below the first key that the block still has."""
 
     __slots__ = ("block", "clipped", "first", "index", "number")
 
@@ -30,7 +30,7 @@ class RowGroup:
         self.first: Comparable = start if self.clipped else self.index.first
 
     def begin(self, low: Comparable | None) -> Comparable | None:
-        """Return the key from which on the versions that count and are at or above ``low`` are."""
+        """Return the first key of the versions that are still in use and not below ``low``; ``None``: all of them."""
         return low if low is not None and low > self.first else self.first if self.clipped else None
 
     @property
@@ -49,7 +49,7 @@ class RowGroup:
 
 
 class LiveBlock:
-    """A block of a level. It counts from the key ``start`` on; ``None``: from its first key."""
+    """A block of a level. Its keys below ``start`` are not in use any more; ``None``: all are in use."""
 
     __slots__ = ("block", "first", "row_groups", "start")
 
@@ -125,7 +125,7 @@ class BlockLevel:
         return key if key is not None else found[1].first if goes_on else None
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
-        """Return the key from which on one step of versions is, up to the end of a range, or a row group begins.
+        """Return the first key of the last step of versions of a range, or the first key of its last row group.
 
         ``None``: the range has no more. Decodes a row group."""
         found = self.between(low, high)

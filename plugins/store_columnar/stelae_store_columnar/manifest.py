@@ -17,7 +17,7 @@ MANIFEST_VERSION = 1
 
 
 class ManifestBlock(msgspec.Struct, frozen=True, array_like=True):
-    """One block: its number, which is in the names of its files, and the comparable from which on it counts."""
+    """One block: its number, which is in the names of its files, and the comparable of its first key that is in use."""
 
     number: int
     start: int | bytes | None = None

@@ -95,7 +95,7 @@ class MemoryChunk:
         return self.sorted_rows.keys.end_of_first(low, high, count, step_size.order)
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
-        """Return the key from which on one step of versions is, up to the end of a range; ``None``: it has no more."""
+        """Return the first key of the last step of versions of a range; ``None``: the range has no more than that."""
         count = step_size.count(self.row_bytes)
         if len(self) <= count or self._is_outside(low, high):
             return None

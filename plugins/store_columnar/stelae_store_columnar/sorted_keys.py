@@ -108,7 +108,7 @@ class SortedKeys:
         return order.after(key) if key == self.at(start) else key
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, count: int) -> Comparable | None:
-        """Return the key from which on the last ``count`` different keys of a range are, as :meth:`end_of_first`.
+        """Return the first of the last ``count`` different keys of a range, with the limit of :meth:`end_of_first`.
 
         ``None``: the range has no more keys."""
         start, end = self.left(low, 0), self.left(high, len(self.array))

@@ -114,7 +114,7 @@ class VersionSource(Protocol):
         It is above the first of them. ``None``: the range has no more. May read a block, like the next method."""
 
     def begin_of_last(self, low: Comparable | None, high: Comparable | None, step_size: StepSize) -> Comparable | None:
-        """Return the key from which on about one step of versions is, up to the end of a range.
+        """Return the first key of the last step of versions of a range, which has about the size of a step.
 
         It is at or below the last of them. ``None``: the range has no more."""
 

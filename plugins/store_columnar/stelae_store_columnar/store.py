@@ -10,7 +10,7 @@ import pyarrow as pa
 from stelae.rows.checksum import LogicalChecksum
 from stelae.rows.defaults import Defaults
 from stelae.rows.key_order import key_order
-from stelae.rows.operations import row_numbers_of
+from stelae.rows.operation_encoding import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, StorageError, TooOld, Unavailable
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload

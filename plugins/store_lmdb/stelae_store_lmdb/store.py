@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar, Self
 
 from stelae.rows.defaults import Defaults
-from stelae.rows.operations import row_numbers_of
+from stelae.rows.operation_encoding import row_numbers_of
 from stelae.spi.errors import CallerError, Corrupt, Full, TooOld, Unsupported
 from stelae.spi.ids import OpId
 from stelae.spi.payload import WritePayload

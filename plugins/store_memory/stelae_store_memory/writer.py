@@ -9,7 +9,7 @@ from typing import Any
 
 from stelae.rows.defaults import Defaults
 from stelae.rows.keys import encode_keys
-from stelae.rows.operations import row_numbers_of
+from stelae.rows.operation_encoding import row_numbers_of
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.payload import OpGroup, WritePayload
 from stelae.spi.rows import RowBatch

@@ -22,7 +22,7 @@ from stelae.protocol.codec import decode
 from stelae.protocol.lookup_messages import LookupReply, LookupRequest
 from stelae.protocol.tablet_messages import ScanPage, SplitKeys
 from stelae.rows.batcher import Batcher, OutsideCheck
-from stelae.rows.operations import Operation, sequence_ranges_of
+from stelae.rows.operation_encoding import Operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.server.partition_bounds import check_of, stored_bounds
 from stelae.server.tserver.diff_pages import DiffReader

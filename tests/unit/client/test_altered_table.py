@@ -17,7 +17,7 @@ from stelae.client.table import AsyncTable
 from stelae.client.table_writer import PLANNED_WRITES_MAX
 from stelae.partition.plain_partitioning import partition_schema_from_plain
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.operations import Operation
+from stelae.rows.operation_encoding import Operation
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.schema import Column, Schema
 from stelae.spi.write import OpKind, OpResult, refused

@@ -18,7 +18,7 @@ from stelae.client.row_input import RowInput
 from stelae.client.table_writer import TableWriter
 from stelae.partition.partitioning import Partitioning
 from stelae.partition.plain_partitioning import partition_schema_from_plain
-from stelae.rows.operations import ROW_FORM_ROWS_MAX
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import StelaeError
 from stelae.spi.ids import TabletId

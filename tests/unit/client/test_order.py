@@ -20,7 +20,7 @@ from stelae.client.row_input import BATCH_BYTES
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
 from stelae.client.writer_core import REQUEST_BYTES_MAX
-from stelae.rows.operations import Operation, operation
+from stelae.rows.operation_encoding import Operation, operation
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.write import OPS_MAX, OpKind, decode_request
 from tests.unit.client.tablets import MemoryTable, one_column

@@ -14,7 +14,7 @@ from stelae.partition.partitioning import Partitioning
 from stelae.partition.schema import PartitionSchema
 from stelae.rows.batch_building import build_batch
 from stelae.rows.key_order import key_order
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind

@@ -18,7 +18,7 @@ from stelae.client.table_writer import PLANNED_WRITES_MAX
 from stelae.client.times import LOGICAL_BITS, hybrid, to_datetime
 from stelae.host import hybrid_clock
 from stelae.partition.partitioning import NoPartition
-from stelae.rows.operations import ROW_FORM_ROWS_MAX
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX
 from stelae.spi.errors import CallerError, DeadlineExceeded, SchemaMismatch, Unavailable
 from stelae.spi.write import OpKind, StaleSequence
 from tests.unit.client.tablets import MemoryTable, failures, one_column

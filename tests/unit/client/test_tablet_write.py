@@ -12,7 +12,7 @@ from stelae.client.connection import ConnectedTablet, Connection
 from stelae.client.greeting import Greeting
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.turns import ClientTurns
-from stelae.rows.operations import ROW_FORM_ROWS_MAX, decode_rows
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_MAX, decode_rows
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.rows import RowBatch

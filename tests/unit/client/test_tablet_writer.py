@@ -13,7 +13,7 @@ from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.tablet_writer import TabletWriter
 from stelae.client.turns import ClientTurns
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import DeadlineExceeded, Overloaded, StelaeError, TooLarge, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.write import OpKind

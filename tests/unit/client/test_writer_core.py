@@ -8,7 +8,7 @@ from collections.abc import Callable
 from stelae.client.leader_tracker import LeaderTracker
 from stelae.client.writer_core import UNANSWERED, WriterCore
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import DeadlineExceeded, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, NodeId, TabletId
 from stelae.spi.services import Buffer

@@ -13,7 +13,7 @@ from stelae.host.apply import Applier, ApplyGroup
 from stelae.host.entry_cache import EntryCache
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.spi.errors import Corrupt, Full, SchemaMismatch, StorageError
 from stelae.spi.ids import ZERO, ClientId, LogId, OpId, TabletId

@@ -24,7 +24,7 @@ from stelae.host.log_writer import Completion, LogWriter
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.tablet_recovery import recover
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.sim.disk_faults import PowerLost

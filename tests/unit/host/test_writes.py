@@ -13,7 +13,7 @@ from stelae.host.apply import EntryAnswers
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.writes import WritePath
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.spi.errors import CallerError, ClockError, NotLeader, Overloaded, StelaeError, Unavailable
 from stelae.spi.ids import ClientId, OpId, SourceId, TabletId

@@ -16,7 +16,7 @@ from stelae.lifecycle.deletion import LastOpId, roll_forward, write_tombstone
 from stelae.lifecycle.quarantine import DeletionRecord
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.rows.batcher import Batcher
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import ConsensusEngine, HardState

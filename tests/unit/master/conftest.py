@@ -1,10 +1,10 @@
-"""A company with a tablet, and the planner that tests speak through, for whoever asks for them."""
+"""A cluster with a tablet, and the planner that tests speak through, for whoever asks for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.master.company import Company
+from tests.unit.master.master_with_servers import MasterWithServers
 from tests.unit.master.planned import Planner, with_a_tablet
 
 
@@ -14,5 +14,5 @@ def planner() -> Planner:
 
 
 @pytest.fixture
-def company(planner: Planner) -> Company:
+def cluster(planner: Planner) -> MasterWithServers:
     return with_a_tablet(planner)

@@ -22,7 +22,7 @@ from stelae.spi.consensus import Role
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, TabletConfig
-from tests.unit.master.company import ME, OTHER, SETTINGS, WALL_US
+from tests.unit.master.master_with_servers import ME, OTHER, SETTINGS, WALL_US
 
 THIRD = NodeId("c" * 32)
 MEMBERS = tuple(Member(node_id=node_id, address=f"{node_id[0]}:1") for node_id in (ME, OTHER, THIRD))

@@ -1,4 +1,4 @@
-"""A led company with a planner that tests speak through, and a table of one tablet on its first three servers."""
+"""A led cluster with a planner that tests speak through, and a table of one tablet on its first three servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from stelae.protocol.catalog_names import TabletState
 from stelae.spi.ids import NodeId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.policy import Action, PolicySnapshot
-from tests.unit.master.company import SERVERS, Company, changes, create, place_on_the_least_loaded, sent, status
+from tests.unit.master.master_with_servers import (
+    SERVERS,
+    MasterWithServers,
+    changes,
+    create,
+    place_on_the_least_loaded,
+    sent,
+    status,
+)
 
 LEADER, SECOND, THIRD, FOURTH, FIFTH = SERVERS
 
@@ -27,29 +35,29 @@ class Planner:
         return (*place_on_the_least_loaded(snapshot, rng), *self.proposed)
 
 
-def with_a_tablet(planner: Planner, reporting: Sequence[NodeId] = SERVERS) -> Company:
+def with_a_tablet(planner: Planner, reporting: Sequence[NodeId] = SERVERS) -> MasterWithServers:
     """A leader that hears five servers, and a table of one tablet on the first three; who reports it may be fewer."""
-    led = Company(planner=planner)
+    led = MasterWithServers(planner=planner)
     led.lead(1)
     led.hear(SERVERS)
     led.create_running(create(buckets=1), reporting)
     return led
 
 
-def the_tablet(company: Company) -> TabletId:
-    return next(t.tablet_id for t in company.core.catalog.tablets.values() if t.state is TabletState.RUNNING)
+def the_tablet(cluster: MasterWithServers) -> TabletId:
+    return next(t.tablet_id for t in cluster.core.catalog.tablets.values() if t.state is TabletState.RUNNING)
 
 
-def config_of(company: Company) -> TabletConfig:
-    config = company.core.catalog.tablets[the_tablet(company)].config
+def config_of(cluster: MasterWithServers) -> TabletConfig:
+    config = cluster.core.catalog.tablets[the_tablet(cluster)].config
     assert config is not None
     return config
 
 
-def report(company: Company, server: NodeId, upto: int = 2, **more: Any) -> list[Any]:
+def report(cluster: MasterWithServers, server: NodeId, upto: int = 2, **more: Any) -> list[Any]:
     """A server reports its replica anew; returns the actions that follow."""
-    company.effects.clear()
-    more = {"op_id": config_of(company).op_id, "leads": server == LEADER, **more}
-    company.heartbeat(server, changes(status(the_tablet(company), config_of(company), **more), since=1, upto=upto))
-    company.commit()
-    return sent(company.effects)
+    cluster.effects.clear()
+    more = {"op_id": config_of(cluster).op_id, "leads": server == LEADER, **more}
+    cluster.heartbeat(server, changes(status(the_tablet(cluster), config_of(cluster), **more), since=1, upto=upto))
+    cluster.commit()
+    return sent(cluster.effects)

@@ -14,7 +14,16 @@ from stelae.protocol.master_messages import AdoptedTablet, AdoptTable
 from stelae.spi.ids import OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.schema import Column, Schema
-from tests.unit.master.company import SCHEMA, SERVERS, Company, create, full, leading, sent, status
+from tests.unit.master.master_with_servers import (
+    SCHEMA,
+    SERVERS,
+    MasterWithServers,
+    create,
+    full,
+    leading,
+    sent,
+    status,
+)
 from tests.unit.master.test_changes import describe, refused
 
 TABLE = TableId("f" * 32)
@@ -38,44 +47,44 @@ ADOPT = AdoptTable(
 
 
 @pytest.fixture
-def company() -> Company:
+def cluster() -> MasterWithServers:
     return leading()
 
 
-def adopt(company: Company, **changed: Any) -> None:
-    company.ask(msgspec.structs.replace(ADOPT, **changed))
-    company.commit()
+def adopt(cluster: MasterWithServers, **changed: Any) -> None:
+    cluster.ask(msgspec.structs.replace(ADOPT, **changed))
+    cluster.commit()
 
 
-def test_the_tablets_run_at_once_and_no_member_creates_an_empty_replica(company: Company) -> None:
-    adopt(company)
-    table = company.core.catalog.tables[TABLE]
+def test_the_tablets_run_at_once_and_no_member_creates_an_empty_replica(cluster: MasterWithServers) -> None:
+    adopt(cluster)
+    table = cluster.core.catalog.tables[TABLE]
     assert (table.state, table.replication_factor, table.next_column_id) == (TableState.RUNNING, 3, 3)
-    tablets = [company.core.catalog.tablets[tablet] for tablet in TABLETS]
+    tablets = [cluster.core.catalog.tablets[tablet] for tablet in TABLETS]
     assert {tablet.state for tablet in tablets} == {TabletState.RUNNING}
     assert not any(tablet.has_yet_to_begin(server) for tablet in tablets for server in SERVERS)
-    effects = company.pass_ms(60_000)
+    effects = cluster.pass_ms(60_000)
     assert not sent(effects, CreateReplica)
-    assert [place.tablet_id for place in describe(company).tablets] == list(TABLETS)
+    assert [place.tablet_id for place in describe(cluster).tablets] == list(TABLETS)
 
 
-def test_a_table_in_the_middle_of_an_alteration_goes_on_with_it(company: Company) -> None:
+def test_a_table_in_the_middle_of_an_alteration_goes_on_with_it(cluster: MasterWithServers) -> None:
     newer = Schema(2, (*SCHEMA.columns, Column(id=3, name="w", type="int64", nullable=True)), (1,))
-    adopt(company, schema=newer.to_bytes(), applied=SCHEMA.to_bytes(), next_column_id=4)
-    assert company.core.catalog.tables[TABLE].state is TableState.ALTERING
-    assert describe(company).schema == SCHEMA.to_bytes(), "clients get what every tablet knows"
-    company.heartbeat(SERVERS[0], full(*(status(tablet, CONFIG, leads=True) for tablet in TABLETS)))
-    actions = sent(company.pass_ms(2_000), AlterSchema)
+    adopt(cluster, schema=newer.to_bytes(), applied=SCHEMA.to_bytes(), next_column_id=4)
+    assert cluster.core.catalog.tables[TABLE].state is TableState.ALTERING
+    assert describe(cluster).schema == SCHEMA.to_bytes(), "clients get what every tablet knows"
+    cluster.heartbeat(SERVERS[0], full(*(status(tablet, CONFIG, leads=True) for tablet in TABLETS)))
+    actions = sent(cluster.pass_ms(2_000), AlterSchema)
     assert {(action.tablet_id, action.version) for action in actions} == {(tablet, 2) for tablet in TABLETS}
 
 
-def test_a_partition_without_a_tablet_gets_an_empty_one_if_that_is_wished(company: Company) -> None:
-    found = refused(company, msgspec.structs.replace(ADOPT, tablets=ADOPT.tablets[:1]))
+def test_a_partition_without_a_tablet_gets_an_empty_one_if_that_is_wished(cluster: MasterWithServers) -> None:
+    found = refused(cluster, msgspec.structs.replace(ADOPT, tablets=ADOPT.tablets[:1]))
     assert "1 of 2 partitions have no tablet" in found.detail
-    adopt(company, tablets=ADOPT.tablets[:1], create_missing=True)
-    company.pass_ms(2_000)
-    company.commit()
-    states = [(tablet.state, tablet.partition.buckets) for tablet in company.core.catalog.tablets.values()]
+    adopt(cluster, tablets=ADOPT.tablets[:1], create_missing=True)
+    cluster.pass_ms(2_000)
+    cluster.commit()
+    states = [(tablet.state, tablet.partition.buckets) for tablet in cluster.core.catalog.tablets.values()]
     assert sorted(states, key=str) == [(TabletState.CREATING, (1,)), (TabletState.RUNNING, (0,))]
 
 
@@ -102,18 +111,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changed", "why"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_is_refused_and_changes_nothing(company: Company, changed: Any, why: str) -> None:
-    assert why in refused(company, msgspec.structs.replace(ADOPT, **changed)).detail
-    assert not company.core.catalog.tables
+def test_what_does_not_fit_is_refused_and_changes_nothing(cluster: MasterWithServers, changed: Any, why: str) -> None:
+    assert why in refused(cluster, msgspec.structs.replace(ADOPT, **changed)).detail
+    assert not cluster.core.catalog.tables
 
 
-def test_what_the_catalog_has_is_not_adopted_again(company: Company) -> None:
-    adopt(company)
-    assert "readings" in refused(company, ADOPT, 10).detail
+def test_what_the_catalog_has_is_not_adopted_again(cluster: MasterWithServers) -> None:
+    adopt(cluster)
+    assert "readings" in refused(cluster, ADOPT, 10).detail
     other = msgspec.structs.replace(ADOPT, name="other")
-    assert f"table id {TABLE} is in the catalog already" in refused(company, other, 11).detail
+    assert f"table id {TABLE} is in the catalog already" in refused(cluster, other, 11).detail
     stolen = msgspec.structs.replace(other, table_id=TableId("e" * 32))
-    assert "is in the catalog already, of table" in refused(company, stolen, 12).detail
-    company.ask(create("third"), 13)
-    company.commit()
-    assert len(company.core.catalog.tables) == 2
+    assert "is in the catalog already, of table" in refused(cluster, stolen, 12).detail
+    cluster.ask(create("third"), 13)
+    cluster.commit()
+    assert len(cluster.core.catalog.tables) == 2

@@ -35,7 +35,7 @@ from stelae.spi.ids import ClientId, ClusterId, NodeId, OpId, TabletId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.rows import RowBatch
 from stelae.spi.write import OpKind
-from tests.unit.master.company import SCHEMA, SERVERS
+from tests.unit.master.master_with_servers import SCHEMA, SERVERS
 
 CONFIG = TabletConfig(op_id=OpId(3, 7), members=(Member(node_id=SERVERS[0], address="a:1"),))
 

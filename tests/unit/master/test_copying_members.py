@@ -6,7 +6,7 @@ from stelae.protocol.master_heartbeats import CopyHold, ReplicaStatus, ReportedD
 from stelae.spi.ids import NodeId, OpId, TabletId
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.policy import ActionKind, ReplicaView
-from tests.unit.master.company import SERVERS, SETTINGS, Company, changes, full, status
+from tests.unit.master.master_with_servers import SERVERS, SETTINGS, MasterWithServers, changes, full, status
 from tests.unit.master.planned import (
     FOURTH,
     LEADER,
@@ -21,210 +21,223 @@ from tests.unit.master.planned import (
 from tests.unit.master.test_reconciler import propose, reasons
 
 
-def shown(company: Company, planner: Planner, node: NodeId) -> ReplicaView:
+def shown(cluster: MasterWithServers, planner: Planner, node: NodeId) -> ReplicaView:
     """How the policy is shown a member of the tablet."""
-    company.pass_ms(SETTINGS.policy_interval_ms)
+    cluster.pass_ms(SETTINGS.policy_interval_ms)
     assert planner.shown is not None
-    return next(r for r in planner.shown.tablets[the_tablet(company)].replicas if r.node_id == node)
+    return next(r for r in planner.shown.tablets[the_tablet(cluster)].replicas if r.node_id == node)
 
 
 def copying(
-    company: Company, node: NodeId, copied_bytes: int, upto: int, hold: CopyHold = CopyHold.NONE, tablet: str = ""
+    cluster: MasterWithServers,
+    node: NodeId,
+    copied_bytes: int,
+    upto: int,
+    hold: CopyHold = CopyHold.NONE,
+    tablet: str = "",
 ) -> None:
-    tablet_id = TabletId(tablet) if tablet else the_tablet(company)
+    tablet_id = TabletId(tablet) if tablet else the_tablet(cluster)
     copying = ReportedDataState.COPYING
     at = ReplicaStatus(tablet_id=tablet_id, data_state=copying, copied_bytes=copied_bytes, copy_hold=hold)
-    company.heartbeat(node, changes(at, since=upto - 1, upto=upto))
+    cluster.heartbeat(node, changes(at, since=upto - 1, upto=upto))
 
 
-def pass_with_heartbeats(company: Company, ms: int) -> None:
+def pass_with_heartbeats(cluster: MasterWithServers, ms: int) -> None:
     """Let time pass in which all servers are heard."""
     for _ in range(ms // SETTINGS.server_silent_ms + 1):
-        company.pass_ms(SETTINGS.server_silent_ms)
+        cluster.pass_ms(SETTINGS.server_silent_ms)
         for server in SERVERS:
-            company.heartbeat(server)
+            cluster.heartbeat(server)
 
 
 def test_a_replica_that_is_being_copied_counts_as_coming_while_it_gets_bytes(
-    company: Company, planner: Planner
+    cluster: MasterWithServers, planner: Planner
 ) -> None:
-    copying(company, THIRD, 0, 2)
-    report(company, LEADER, unhealthy=(THIRD,))
-    assert shown(company, planner, THIRD).copying and not shown(company, planner, THIRD).healthy
-    pass_with_heartbeats(company, 0)
-    assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
-    assert "is being copied" in reasons(company)[0]
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms - SETTINGS.server_silent_ms * 3)
-    copying(company, THIRD, 1, 3)
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
-    assert shown(company, planner, THIRD).copying
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms)
-    assert not shown(company, planner, THIRD).copying
-    assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
-    copying(company, THIRD, 2, 4)
-    assert shown(company, planner, THIRD).copying
+    copying(cluster, THIRD, 0, 2)
+    report(cluster, LEADER, unhealthy=(THIRD,))
+    assert shown(cluster, planner, THIRD).copying and not shown(cluster, planner, THIRD).healthy
+    pass_with_heartbeats(cluster, 0)
+    assert propose(cluster, planner, ActionKind.REMOVE, THIRD) == []
+    assert "is being copied" in reasons(cluster)[0]
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms - SETTINGS.server_silent_ms * 3)
+    copying(cluster, THIRD, 1, 3)
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms // 2)
+    assert shown(cluster, planner, THIRD).copying
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms)
+    assert not shown(cluster, planner, THIRD).copying
+    assert len(propose(cluster, planner, ActionKind.REMOVE, THIRD)) == 1
+    copying(cluster, THIRD, 2, 4)
+    assert shown(cluster, planner, THIRD).copying
 
 
 def test_a_first_member_that_has_yet_to_begin_is_expected_until_the_leader_does_not_hear_it_for_too_long(
     planner: Planner,
 ) -> None:
     """A server that was slow to create its replica was replaced as soon as the others had elected their leader."""
-    company = with_a_tablet(planner, [LEADER, SECOND])
-    company.heartbeat(THIRD, full(), run=2)
-    assert shown(company, planner, THIRD).copying
-    report(company, LEADER, unhealthy=(THIRD,))
-    view = shown(company, planner, THIRD)
+    cluster = with_a_tablet(planner, [LEADER, SECOND])
+    cluster.heartbeat(THIRD, full(), run=2)
+    assert shown(cluster, planner, THIRD).copying
+    report(cluster, LEADER, unhealthy=(THIRD,))
+    view = shown(cluster, planner, THIRD)
     assert not view.copying and not view.healthy
 
 
 def test_a_member_of_a_later_config_without_a_replica_has_lost_it(planner: Planner) -> None:
-    company = with_a_tablet(planner, [LEADER, SECOND])
-    company.heartbeat(THIRD, full(), run=2)
-    report(company, LEADER, op_id=OpId(1, 5))
-    company.commit()
-    view = shown(company, planner, THIRD)
+    cluster = with_a_tablet(planner, [LEADER, SECOND])
+    cluster.heartbeat(THIRD, full(), run=2)
+    report(cluster, LEADER, op_id=OpId(1, 5))
+    cluster.commit()
+    view = shown(cluster, planner, THIRD)
     assert not view.copying and not view.healthy
 
 
-def test_a_replica_that_was_copied_is_shown_as_any_other(company: Company, planner: Planner) -> None:
-    copying(company, THIRD, 0, 2)
-    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
-    assert not shown(company, planner, THIRD).copying and shown(company, planner, THIRD).healthy
+def test_a_replica_that_was_copied_is_shown_as_any_other(cluster: MasterWithServers, planner: Planner) -> None:
+    copying(cluster, THIRD, 0, 2)
+    cluster.heartbeat(THIRD, changes(status(the_tablet(cluster), config_of(cluster)), since=2, upto=3))
+    assert not shown(cluster, planner, THIRD).copying and shown(cluster, planner, THIRD).healthy
 
 
 def test_a_replica_whose_copy_has_ended_is_expected_until_the_leader_hears_it(
-    company: Company, planner: Planner
+    cluster: MasterWithServers, planner: Planner
 ) -> None:
     """A leader does not hear a replica while it is copied. If its next report came after that of the copied replica,
     the masters removed the member in between. A move whose copies took long never ended: each was thrown away."""
-    copying(company, THIRD, 0, 2)
-    report(company, LEADER, unhealthy=(THIRD,))
-    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
-    view = shown(company, planner, THIRD)
+    copying(cluster, THIRD, 0, 2)
+    report(cluster, LEADER, unhealthy=(THIRD,))
+    cluster.heartbeat(THIRD, changes(status(the_tablet(cluster), config_of(cluster)), since=2, upto=3))
+    view = shown(cluster, planner, THIRD)
     assert view.copying and not view.healthy
-    assert propose(company, planner, ActionKind.REMOVE, THIRD) == []
-    failed = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.FAILED)
-    company.heartbeat(THIRD, changes(failed, since=3, upto=4))
-    assert not shown(company, planner, THIRD).copying
+    assert propose(cluster, planner, ActionKind.REMOVE, THIRD) == []
+    failed = ReplicaStatus(tablet_id=the_tablet(cluster), data_state=ReportedDataState.FAILED)
+    cluster.heartbeat(THIRD, changes(failed, since=3, upto=4))
+    assert not shown(cluster, planner, THIRD).copying
 
 
 def test_a_replica_that_the_leader_does_not_hear_long_after_its_copy_is_replaced(
-    company: Company, planner: Planner
+    cluster: MasterWithServers, planner: Planner
 ) -> None:
-    copying(company, THIRD, 0, 2)
-    report(company, LEADER, unhealthy=(THIRD,))
-    company.heartbeat(THIRD, changes(status(the_tablet(company), config_of(company)), since=2, upto=3))
-    assert shown(company, planner, THIRD).copying
-    pass_with_heartbeats(company, SETTINGS.server_dead_ms + SETTINGS.server_silent_ms)
-    assert not shown(company, planner, THIRD).copying
-    assert len(propose(company, planner, ActionKind.REMOVE, THIRD)) == 1
+    copying(cluster, THIRD, 0, 2)
+    report(cluster, LEADER, unhealthy=(THIRD,))
+    cluster.heartbeat(THIRD, changes(status(the_tablet(cluster), config_of(cluster)), since=2, upto=3))
+    assert shown(cluster, planner, THIRD).copying
+    pass_with_heartbeats(cluster, SETTINGS.server_dead_ms + SETTINGS.server_silent_ms)
+    assert not shown(cluster, planner, THIRD).copying
+    assert len(propose(cluster, planner, ActionKind.REMOVE, THIRD)) == 1
 
 
-def test_a_newcomer_is_expected_until_the_leader_has_not_heard_it_for_long(company: Company, planner: Planner) -> None:
+def test_a_newcomer_is_expected_until_the_leader_has_not_heard_it_for_long(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
     newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER, pinned=True)
-    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(company).members, newcomer))
-    company.heartbeat(FOURTH, full())
-    known = status(the_tablet(company), now, leads=True, op_id=now.op_id)
-    company.heartbeat(LEADER, changes(known))
-    company.commit()
-    view = shown(company, planner, FOURTH)
+    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(cluster).members, newcomer))
+    cluster.heartbeat(FOURTH, full())
+    known = status(the_tablet(cluster), now, leads=True, op_id=now.op_id)
+    cluster.heartbeat(LEADER, changes(known))
+    cluster.commit()
+    view = shown(cluster, planner, FOURTH)
     assert view.copying and not view.healthy and view.pinned
-    late = status(the_tablet(company), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
-    company.heartbeat(LEADER, changes(late, since=2, upto=3))
-    assert not shown(company, planner, FOURTH).copying
-    copying(company, FOURTH, 0, 2)
-    assert shown(company, planner, FOURTH).copying, "it comes, though the leader does not hear it meanwhile"
+    late = status(the_tablet(cluster), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
+    cluster.heartbeat(LEADER, changes(late, since=2, upto=3))
+    assert not shown(cluster, planner, FOURTH).copying
+    copying(cluster, FOURTH, 0, 2)
+    assert shown(cluster, planner, FOURTH).copying, "it comes, though the leader does not hear it meanwhile"
 
 
-def test_a_voter_without_a_replica_has_lost_it(company: Company, planner: Planner) -> None:
-    company.heartbeat(THIRD, full(upto=2))
-    view = shown(company, planner, THIRD)
+def test_a_voter_without_a_replica_has_lost_it(cluster: MasterWithServers, planner: Planner) -> None:
+    cluster.heartbeat(THIRD, full(upto=2))
+    view = shown(cluster, planner, THIRD)
     assert not view.copying and not view.healthy
 
 
-def test_a_copy_that_fails_and_begins_again_makes_no_progress_by_that(company: Company, planner: Planner) -> None:
+def test_a_copy_that_fails_and_begins_again_makes_no_progress_by_that(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
     upto = 2
     for _ in range(SETTINGS.copy_stalled_ms // SETTINGS.server_silent_ms + 2):
-        copying(company, THIRD, 7, upto)
-        gone = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.DELETED)
-        company.heartbeat(THIRD, changes(gone, since=upto, upto=upto + 1))
+        copying(cluster, THIRD, 7, upto)
+        gone = ReplicaStatus(tablet_id=the_tablet(cluster), data_state=ReportedDataState.DELETED)
+        cluster.heartbeat(THIRD, changes(gone, since=upto, upto=upto + 1))
         upto += 2
-        pass_with_heartbeats(company, SETTINGS.server_silent_ms - 1)
-    copying(company, THIRD, 7, upto)
-    assert not shown(company, planner, THIRD).copying
-    copying(company, THIRD, 8, upto + 1)
-    assert shown(company, planner, THIRD).copying
+        pass_with_heartbeats(cluster, SETTINGS.server_silent_ms - 1)
+    copying(cluster, THIRD, 7, upto)
+    assert not shown(cluster, planner, THIRD).copying
+    copying(cluster, THIRD, 8, upto + 1)
+    assert shown(cluster, planner, THIRD).copying
 
 
-def test_a_paused_copy_is_waited_for_and_the_pause_is_no_time_without_bytes(company: Company, planner: Planner) -> None:
-    copying(company, THIRD, 7, 2)
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
-    copying(company, THIRD, 7, 3, CopyHold.PAUSED)
-    pass_with_heartbeats(company, 3 * SETTINGS.copy_stalled_ms)
-    assert shown(company, planner, THIRD).copying
-    copying(company, THIRD, 7, 4)
-    assert shown(company, planner, THIRD).copying
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
-    assert not shown(company, planner, THIRD).copying, "it goes on, and gets nothing"
+def test_a_paused_copy_is_waited_for_and_the_pause_is_no_time_without_bytes(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
+    copying(cluster, THIRD, 7, 2)
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms // 2)
+    copying(cluster, THIRD, 7, 3, CopyHold.PAUSED)
+    pass_with_heartbeats(cluster, 3 * SETTINGS.copy_stalled_ms)
+    assert shown(cluster, planner, THIRD).copying
+    copying(cluster, THIRD, 7, 4)
+    assert shown(cluster, planner, THIRD).copying
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    assert not shown(cluster, planner, THIRD).copying, "it goes on, and gets nothing"
 
 
-def test_a_copy_that_is_paused_again_and_again_has_the_time_between_counted(company: Company, planner: Planner) -> None:
+def test_a_copy_that_is_paused_again_and_again_has_the_time_between_counted(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
     upto = 2
     for _ in range(4):
-        copying(company, THIRD, 7, upto)
-        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 3)
-        copying(company, THIRD, 7, upto + 1, CopyHold.PAUSED)
-        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 3)
+        copying(cluster, THIRD, 7, upto)
+        pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms // 3)
+        copying(cluster, THIRD, 7, upto + 1, CopyHold.PAUSED)
+        pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms // 3)
         upto += 2
-    copying(company, THIRD, 7, upto)
-    assert not shown(company, planner, THIRD).copying
+    copying(cluster, THIRD, 7, upto)
+    assert not shown(cluster, planner, THIRD).copying
 
 
 def test_a_newcomer_that_waits_for_a_slot_is_waited_for_while_other_copies_get_bytes(
-    company: Company, planner: Planner
+    cluster: MasterWithServers, planner: Planner
 ) -> None:
     """It was removed after `follower_unhealthy_ms` and added again, for ever."""
     newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER)
-    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(company).members, newcomer))
-    company.heartbeat(FOURTH, full())
-    late = status(the_tablet(company), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
-    company.heartbeat(LEADER, changes(late))
-    company.commit()
-    assert not shown(company, planner, FOURTH).copying
-    copying(company, FOURTH, 0, 2, CopyHold.WAITS)
-    copying(company, FOURTH, 0, 3, tablet="other")
-    assert shown(company, planner, FOURTH).copying
+    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(cluster).members, newcomer))
+    cluster.heartbeat(FOURTH, full())
+    late = status(the_tablet(cluster), now, leads=True, op_id=now.op_id, unhealthy=(FOURTH,))
+    cluster.heartbeat(LEADER, changes(late))
+    cluster.commit()
+    assert not shown(cluster, planner, FOURTH).copying
+    copying(cluster, FOURTH, 0, 2, CopyHold.WAITS)
+    copying(cluster, FOURTH, 0, 3, tablet="other")
+    assert shown(cluster, planner, FOURTH).copying
     for done in range(1, 5):
-        pass_with_heartbeats(company, SETTINGS.copy_stalled_ms // 2)
-        copying(company, FOURTH, done, 3 + done, tablet="other")
-    assert shown(company, planner, FOURTH).copying
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
-    assert not shown(company, planner, FOURTH).copying, "nothing gets on there"
+        pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms // 2)
+        copying(cluster, FOURTH, done, 3 + done, tablet="other")
+    assert shown(cluster, planner, FOURTH).copying
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    assert not shown(cluster, planner, FOURTH).copying, "nothing gets on there"
 
 
 def test_a_server_where_a_copy_failed_is_avoided_for_a_while_and_one_where_it_only_waited_is_not(
-    company: Company, planner: Planner
+    cluster: MasterWithServers, planner: Planner
 ) -> None:
     def avoided() -> tuple[NodeId, ...]:
-        company.pass_ms(SETTINGS.policy_interval_ms)
+        cluster.pass_ms(SETTINGS.policy_interval_ms)
         assert planner.shown is not None
-        return planner.shown.tablets[the_tablet(company)].avoided
+        return planner.shown.tablets[the_tablet(cluster)].avoided
 
-    gone = ReplicaStatus(tablet_id=the_tablet(company), data_state=ReportedDataState.DELETED)
-    company.heartbeat(FOURTH, full())
-    copying(company, FOURTH, 0, 2, CopyHold.WAITS)
-    company.heartbeat(FOURTH, changes(gone, since=2, upto=3))
+    gone = ReplicaStatus(tablet_id=the_tablet(cluster), data_state=ReportedDataState.DELETED)
+    cluster.heartbeat(FOURTH, full())
+    copying(cluster, FOURTH, 0, 2, CopyHold.WAITS)
+    cluster.heartbeat(FOURTH, changes(gone, since=2, upto=3))
     assert avoided() == ()
-    copying(company, FOURTH, 7, 4)
-    company.heartbeat(FOURTH, changes(gone, since=4, upto=5))
+    copying(cluster, FOURTH, 7, 4)
+    cluster.heartbeat(FOURTH, changes(gone, since=4, upto=5))
     assert avoided() == (FOURTH,)
-    pass_with_heartbeats(company, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
+    pass_with_heartbeats(cluster, SETTINGS.copy_stalled_ms + SETTINGS.server_silent_ms)
     assert avoided() == ()
 
 
-def test_a_voter_with_rows_stays_while_others_have_the_log_only(company: Company, planner: Planner) -> None:
+def test_a_voter_with_rows_stays_while_others_have_the_log_only(cluster: MasterWithServers, planner: Planner) -> None:
     """Whatever a policy proposes: two witnesses and the leader are a majority, and only the leader has the rows."""
-    before = config_of(company).members
+    before = config_of(cluster).members
     types = {THIRD: MemberType.WITNESS, FOURTH: MemberType.WITNESS}
     members = (*before, Member(node_id=FOURTH, address="d:1"))
     now = TabletConfig(
@@ -236,15 +249,15 @@ def test_a_voter_with_rows_stays_while_others_have_the_log_only(company: Company
     )
     for upto, server in ((2, LEADER), (2, SECOND), (2, THIRD)):
         known = status(
-            the_tablet(company), now, leads=server == LEADER, op_id=now.op_id, unhealthy=(SECOND,) * (server == LEADER)
+            the_tablet(cluster), now, leads=server == LEADER, op_id=now.op_id, unhealthy=(SECOND,) * (server == LEADER)
         )
-        company.heartbeat(server, changes(known, upto=upto))
-    company.heartbeat(FOURTH, full(status(the_tablet(company), now, op_id=now.op_id), upto=2))
-    company.commit()
-    assert propose(company, planner, ActionKind.REMOVE, SECOND, cas=now.op_id) == []
-    assert "have the rows" in reasons(company)[0]
+        cluster.heartbeat(server, changes(known, upto=upto))
+    cluster.heartbeat(FOURTH, full(status(the_tablet(cluster), now, op_id=now.op_id), upto=2))
+    cluster.commit()
+    assert propose(cluster, planner, ActionKind.REMOVE, SECOND, cas=now.op_id) == []
+    assert "have the rows" in reasons(cluster)[0]
     demotion = propose(
-        company, planner, ActionKind.CHANGE_ROLE, SECOND, cas=now.op_id, member_type=MemberType.NON_VOTER
+        cluster, planner, ActionKind.CHANGE_ROLE, SECOND, cas=now.op_id, member_type=MemberType.NON_VOTER
     )
     assert demotion == []
-    assert "have the rows" in reasons(company)[0]
+    assert "have the rows" in reasons(cluster)[0]

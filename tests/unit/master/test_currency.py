@@ -17,47 +17,47 @@ from stelae.protocol.master_messages import (
 )
 from stelae.server.master.core.events import Reply
 from stelae.spi.ids import TabletId
-from tests.unit.master.company import Company, create, only, refusals
+from tests.unit.master.master_with_servers import MasterWithServers, create, only, refusals
 
 LAST = KeyRange(b"00001", None)
 
 
-def led(ranges: int = 2) -> tuple[Company, list[TabletId]]:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    return company, company.create_running(create(buckets=2, ranges=ranges))
+def led(ranges: int = 2) -> tuple[MasterWithServers, list[TabletId]]:
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    return cluster, cluster.create_running(create(buckets=2, ranges=ranges))
 
 
-def current(company: Company, tablets: list[TabletId]) -> bool:
-    (reply,) = only(company.read(AreCurrent(table="readings", digest=tablets_digest(tablets))), Reply)
+def current(cluster: MasterWithServers, tablets: list[TabletId]) -> bool:
+    (reply,) = only(cluster.read(AreCurrent(table="readings", digest=tablets_digest(tablets))), Reply)
     assert isinstance(reply.body, Currency)
     return reply.body.current
 
 
-def served(company: Company) -> list[TabletId]:
+def served(cluster: MasterWithServers) -> list[TabletId]:
     """The tablets that a client would know who asks now."""
-    (reply,) = only(company.read(GetTable(table="readings")), Reply)
+    (reply,) = only(cluster.read(GetTable(table="readings")), Reply)
     assert isinstance(reply.body, TableDescription)
     return [tablet.tablet_id for tablet in location_of(reply.body).tablets]
 
 
 def test_all_tablets_are_current_in_any_order_and_neither_fewer_nor_others_are() -> None:
-    company, tablets = led()
-    assert current(company, tablets) and current(company, tablets[::-1])
-    assert not current(company, tablets[1:]) and not current(company, [*tablets, TabletId("other")])
-    assert sorted(served(company)) == sorted(tablets)
-    assert refusals(company.read(AreCurrent(table="nothing", digest=1))) == ["NO_TABLE"]
+    cluster, tablets = led()
+    assert current(cluster, tablets) and current(cluster, tablets[::-1])
+    assert not current(cluster, tablets[1:]) and not current(cluster, [*tablets, TabletId("other")])
+    assert sorted(served(cluster)) == sorted(tablets)
+    assert refusals(cluster.read(AreCurrent(table="nothing", digest=1))) == ["NO_TABLE"]
 
 
 def test_a_range_counts_once_all_of_its_tablets_run_and_no_more_when_it_is_dropped() -> None:
-    company, tablets = led()
-    company.ask(AlterTable(table="readings", steps=(DropRange(range=LAST),)), 2)
-    company.commit()
-    left = [t.tablet_id for t in company.core.catalog.tablets.values() if not t.terminal]
-    assert len(left) == 2 and current(company, left) and not current(company, tablets)
-    company.ask(AlterTable(table="readings", steps=(AddRange(range=LAST),)), 3)
-    company.commit()
-    states = [t.state for t in company.core.catalog.tablets.values() if not t.terminal]
+    cluster, tablets = led()
+    cluster.ask(AlterTable(table="readings", steps=(DropRange(range=LAST),)), 2)
+    cluster.commit()
+    left = [t.tablet_id for t in cluster.core.catalog.tablets.values() if not t.terminal]
+    assert len(left) == 2 and current(cluster, left) and not current(cluster, tablets)
+    cluster.ask(AlterTable(table="readings", steps=(AddRange(range=LAST),)), 3)
+    cluster.commit()
+    states = [t.state for t in cluster.core.catalog.tablets.values() if not t.terminal]
     assert states.count(TabletState.RUNNING) == 2 and len(states) == 4
-    assert current(company, left) and sorted(served(company)) == sorted(left)
+    assert current(cluster, left) and sorted(served(cluster)) == sorted(left)

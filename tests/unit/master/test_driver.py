@@ -17,8 +17,8 @@ from stelae.server.master.driver.masters_watch import LOOK_US
 from stelae.server.master.driver.server_links import SILENT_US
 from stelae.spi.ids import OpId
 from stelae.spi.policy import PolicySnapshot
-from tests.unit.master.company import ME, OTHER, SERVERS, WALL_US
 from tests.unit.master.driver_on_fakes import DriverOnFakes
+from tests.unit.master.master_with_servers import ME, OTHER, SERVERS, WALL_US
 
 SERVER = SERVERS[0]
 HOUR_US = 3_600_000_000

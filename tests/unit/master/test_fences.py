@@ -23,7 +23,7 @@ from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
 from stelae.protocol.master_heartbeats import ReportedDataState
 from stelae.spi.ids import ZERO, OpId, TabletId
 from stelae.spi.members import MemberType, TabletConfig
-from tests.unit.master.company import SCHEMA, SERVERS
+from tests.unit.master.master_with_servers import SCHEMA, SERVERS
 
 TABLET = TabletId("x1")
 CAS = OpId(3, 7)

@@ -17,7 +17,7 @@ from stelae.server.master.core.events import (
 )
 from stelae.server.master.core.freshness import FOLLOWING_US, LEADING_US, Freshness
 from stelae.spi.ids import NodeId
-from tests.unit.master.company import ME, OTHER, WALL_US, Company, only, refusals
+from tests.unit.master.master_with_servers import ME, OTHER, WALL_US, MasterWithServers, only, refusals
 
 LEADER = NodeId("c" * 32)
 
@@ -27,21 +27,21 @@ def at(now_ms: int, wall_ms: int | None = None) -> MasterTick:
     return MasterTick(now_ms * 1000, WALL_US + (now_ms if wall_ms is None else wall_ms) * 1000)
 
 
-def follower() -> Company:
+def follower() -> MasterWithServers:
     """A master that follows, with one entry applied."""
-    company = Company()
-    company.follow(1)
-    company.step(company._entry(None))
-    return company
+    cluster = MasterWithServers()
+    cluster.follow(1)
+    cluster.step(cluster._entry(None))
+    return cluster
 
 
-def asked(company: Company) -> MasterTick:
+def asked(cluster: MasterWithServers) -> MasterTick:
     """The time of the last question."""
-    return only(company.effects, AskReadIndex)[-1].asked
+    return only(cluster.effects, AskReadIndex)[-1].asked
 
 
-def answer(company: Company, staleness_ms: int) -> list[object]:
-    effects = company.read(ListTables(), staleness_ms)
+def answer(cluster: MasterWithServers, staleness_ms: int) -> list[object]:
+    effects = cluster.read(ListTables(), staleness_ms)
     return [*(reply.body for reply in only(effects, Reply)), *refusals(effects)]
 
 
@@ -51,47 +51,47 @@ def leaders(effects: list[Effect]) -> list[NodeId]:
 
 @pytest.mark.parametrize(("leader", "pause_us"), [(OTHER, FOLLOWING_US), (ME, LEADING_US)])
 def test_the_leader_is_asked_at_a_steady_pace_by_the_others_and_by_itself(leader: NodeId, pause_us: int) -> None:
-    company = Company()
-    assert leaders(company.pass_ms(10_000)) == []
-    assert leaders(company.step(MasterLeaderChanged(1, leader))) == [leader]
-    assert leaders(company.pass_ms(pause_us // 1000 - 1)) == []
-    assert company.core.next_deadline() == company.now_us + 1000
-    assert leaders(company.pass_ms(1)) == [leader]
+    cluster = MasterWithServers()
+    assert leaders(cluster.pass_ms(10_000)) == []
+    assert leaders(cluster.step(MasterLeaderChanged(1, leader))) == [leader]
+    assert leaders(cluster.pass_ms(pause_us // 1000 - 1)) == []
+    assert cluster.core.next_deadline() == cluster.now_us + 1000
+    assert leaders(cluster.pass_ms(1)) == [leader]
 
 
 def test_without_changes_a_follower_stays_fresh_and_proposes_nothing() -> None:
-    company = follower()
+    cluster = follower()
     for _ in range(200):
-        company.pass_ms(500)
-        company.step(ReadIndexAnswered(asked(company), 1))
-        assert answer(company, 600) == [TableList(tables=())]
-    assert company.proposed == []
+        cluster.pass_ms(500)
+        cluster.step(ReadIndexAnswered(asked(cluster), 1))
+        assert answer(cluster, 600) == [TableList(tables=())]
+    assert cluster.proposed == []
 
 
 def test_an_age_counts_from_the_question_however_long_the_answer_takes() -> None:
-    company = follower()
-    question = asked(company)
-    company.pass_ms(900)
-    company.step(ReadIndexAnswered(question, 1))
-    assert answer(company, 900) == [TableList(tables=())]
-    assert answer(company, 899) == ["TOO_STALE"]
-    assert company.core.status().age_us == 900_000
+    cluster = follower()
+    question = asked(cluster)
+    cluster.pass_ms(900)
+    cluster.step(ReadIndexAnswered(question, 1))
+    assert answer(cluster, 900) == [TableList(tables=())]
+    assert answer(cluster, 899) == ["TOO_STALE"]
+    assert cluster.core.status().age_us == 900_000
 
 
 def test_an_answer_counts_once_what_it_names_is_applied() -> None:
-    company = follower()
-    company.step(ReadIndexAnswered(asked(company), 3))
-    company.step(company._entry(None))
-    assert answer(company, 1_000) == ["TOO_STALE"]
-    company.step(company._entry(None))
-    assert answer(company, 1_000) == [TableList(tables=())]
+    cluster = follower()
+    cluster.step(ReadIndexAnswered(asked(cluster), 3))
+    cluster.step(cluster._entry(None))
+    assert answer(cluster, 1_000) == ["TOO_STALE"]
+    cluster.step(cluster._entry(None))
+    assert answer(cluster, 1_000) == [TableList(tables=())]
 
 
 def test_an_answer_stays_true_whoever_leads_afterwards() -> None:
-    company = follower()
-    question = asked(company)
-    company.step(MasterLeaderChanged(2, LEADER), ReadIndexAnswered(question, 1))
-    assert answer(company, 100) == [TableList(tables=())]
+    cluster = follower()
+    question = asked(cluster)
+    cluster.step(MasterLeaderChanged(2, LEADER), ReadIndexAnswered(question, 1))
+    assert answer(cluster, 100) == [TableList(tables=())]
 
 
 def test_of_answers_that_wait_the_one_is_kept_that_is_true_first() -> None:

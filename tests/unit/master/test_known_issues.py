@@ -17,12 +17,12 @@ from stelae.server.master.core.operations import BatchOutcome, Operations
 from stelae.server.master.core.servers import Servers
 from stelae.server.tserver.reporting import Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
-from tests.unit.master.company import (
+from tests.unit.master.master_with_servers import (
     ME,
     OTHER,
     SERVERS,
     WALL_US,
-    Company,
+    MasterWithServers,
     changes,
     create,
     full,
@@ -51,15 +51,15 @@ def taken_out(scenario: Callable[[], None], monkeypatch: pytest.MonkeyPatch, *cu
 
 def create_right_after_an_election() -> None:
     """A follower has heard five servers; it becomes leader and is asked for a table before the next heartbeat."""
-    company = Company()
-    company.follow(1)
+    cluster = MasterWithServers()
+    cluster.follow(1)
     for server in SERVERS:
-        company.heartbeat(server)
-    company.pass_ms(company.settings.server_silent_ms - 1)
-    company.lead(2)
-    assert refusals(company.ask(create(replication_factor=5))) == []
-    assert [reply.body for reply in only(company.commit(), Reply)] != []
-    members = [t.config.members for t in company.core.catalog.tablets.values() if t.config is not None]
+        cluster.heartbeat(server)
+    cluster.pass_ms(cluster.settings.server_silent_ms - 1)
+    cluster.lead(2)
+    assert refusals(cluster.ask(create(replication_factor=5))) == []
+    assert [reply.body for reply in only(cluster.commit(), Reply)] != []
+    members = [t.config.members for t in cluster.core.catalog.tablets.values() if t.config is not None]
     assert [len(found) for found in members] == [5, 5]
 
 
@@ -78,28 +78,28 @@ def test_kudu_1358_a_table_can_be_created_right_after_a_master_election(monkeypa
 # -- KUDU-1353 ---------------------------------------------------------------------------------------
 
 
-def lead_again() -> tuple[Company, list[TabletId]]:
+def lead_again() -> tuple[MasterWithServers, list[TabletId]]:
     """A master leads, is deposed, and leads again; what servers report from now on is only what changes."""
-    company = Company()
-    company.lead(1)
-    company.hear()
-    tablets = company.create_running()
-    company.follow(2)
-    company.lead(3)
-    return company, tablets
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    tablets = cluster.create_running()
+    cluster.follow(2)
+    cluster.lead(3)
+    return cluster, tablets
 
 
 def locations_right_after_an_election() -> None:
     """The new leader has no report yet: locations, alterations and deletions rest on its records."""
-    company, tablets = lead_again()
-    (shown,) = [e.body for e in only(company.read(GetTable(table="readings")), Reply)]
+    cluster, tablets = lead_again()
+    (shown,) = [e.body for e in only(cluster.read(GetTable(table="readings")), Reply)]
     assert isinstance(shown, TableDescription)
     assert [len(place.members) for place in shown.tablets] == [3, 3]
-    company.ask(AlterTable(table="readings", steps=(AddColumn(name="w", type="int64"),)), sequence=2)
-    asked = {(a.node_id, a.tablet_id) for a in sent(company.commit(), AlterSchema)}
+    cluster.ask(AlterTable(table="readings", steps=(AddColumn(name="w", type="int64"),)), sequence=2)
+    asked = {(a.node_id, a.tablet_id) for a in sent(cluster.commit(), AlterSchema)}
     assert asked == {(server, tablet) for server in SERVERS[:3] for tablet in tablets}
-    company.ask(DeleteTable(table="readings"), sequence=3)
-    deleted = {(a.node_id, a.tablet_id) for a in sent(company.commit(), DeleteReplica)}
+    cluster.ask(DeleteTable(table="readings"), sequence=3)
+    deleted = {(a.node_id, a.tablet_id) for a in sent(cluster.commit(), DeleteReplica)}
     assert deleted == {(server, tablet) for server in SERVERS[:3] for tablet in tablets}
 
 
@@ -128,13 +128,13 @@ def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(m
 # -- KUDU-1374 ---------------------------------------------------------------------------------------
 
 
-def exchange(company: Company, reporter: Reporter, to: NodeId = ME) -> None:
+def exchange(cluster: MasterWithServers, reporter: Reporter, to: NodeId = ME) -> None:
     """One heartbeat of a server to this master, and the answer to it, through their wire form."""
     for master, made in reporter.heartbeats(ServerFacts(address="host-1:7051")):
         if master == to:
             heartbeat = decode(encode(made), Heartbeat)
-            company._sequences[heartbeat.node_id] = heartbeat.sequence - 1
-            answer = company.heartbeat(heartbeat.node_id, heartbeat.report)
+            cluster._sequences[heartbeat.node_id] = heartbeat.sequence - 1
+            answer = cluster.heartbeat(heartbeat.node_id, heartbeat.report)
             reporter.replied(master, decode(encode(answer), HeartbeatReply))
 
 
@@ -142,25 +142,25 @@ def deletion_that_a_dead_leader_never_sent() -> None:
     """A leader answers the heartbeat that makes it delete a replica, and dies before it sends anything.
 
     The report has been acknowledged; only that a new leader wants everything again brings it up."""
-    company = Company()
-    company.lead(1)
-    company.hear()
-    (tablet, _) = company.create_running()
-    config = company.core.catalog.tablets[tablet].config
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    (tablet, _) = cluster.create_running()
+    config = cluster.core.catalog.tablets[tablet].config
     reporter = Reporter(SERVERS[0], IncarnationId(f"{1:016x}"), [ME, OTHER])
     reporter.replica_changed(status(tablet, config))
     for _ in range(4):
-        exchange(company, reporter)  # Acknowledged by this leader, by and by.
-    company.ask(DeleteTable(table="readings"), sequence=2)
-    company.commit()  # What it sends is lost with it: it dies now, and nobody was reached.
-    company.follow(2)
-    company.lead(3)
-    company.pass_ms(10 * company.settings.action_retry_ms)
-    company.effects.clear()
+        exchange(cluster, reporter)  # Acknowledged by this leader, by and by.
+    cluster.ask(DeleteTable(table="readings"), sequence=2)
+    cluster.commit()  # What it sends is lost with it: it dies now, and nobody was reached.
+    cluster.follow(2)
+    cluster.lead(3)
+    cluster.pass_ms(10 * cluster.settings.action_retry_ms)
+    cluster.effects.clear()
     for _ in range(3):
-        exchange(company, reporter)
-        company.pass_ms(500)
-    assert (SERVERS[0], tablet) in {(a.node_id, a.tablet_id) for a in sent(company.effects, DeleteReplica)}
+        exchange(cluster, reporter)
+        cluster.pass_ms(500)
+    assert (SERVERS[0], tablet) in {(a.node_id, a.tablet_id) for a in sent(cluster.effects, DeleteReplica)}
 
 
 def test_kudu_1374_what_a_dead_leader_left_undone_is_done_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,25 +188,25 @@ def test_kudu_1374_what_a_dead_leader_left_undone_is_done_by_the_next(monkeypatc
 
 def replication_that_fails() -> None:
     """Whatever becomes of replication, the master lives on, has changed nothing, and the change is made once."""
-    company = Company()
-    company.lead(1)
-    company.hear()
-    before = company.core.catalog
-    company.ask(create())
-    assert refusals(company.decide(BatchOutcome.CERTAINLY_NOT)) == ["NOT_REPLICATED"]
-    assert company.core.catalog is before
-    assert company.core.status().operations == 0
-    company.ask(create())
-    assert refusals(company.decide(BatchOutcome.UNKNOWN)) == ["OUTCOME_UNKNOWN"]
-    assert company.core.catalog is before
-    assert company.core.status().operations == 1
-    company.follow(2)
-    assert company.core.status().operations == 0
-    company.lead(3)
-    company.ask(create())
-    (reply,) = [e.body for e in only(company.commit(), Reply)]
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    before = cluster.core.catalog
+    cluster.ask(create())
+    assert refusals(cluster.decide(BatchOutcome.CERTAINLY_NOT)) == ["NOT_REPLICATED"]
+    assert cluster.core.catalog is before
+    assert cluster.core.status().operations == 0
+    cluster.ask(create())
+    assert refusals(cluster.decide(BatchOutcome.UNKNOWN)) == ["OUTCOME_UNKNOWN"]
+    assert cluster.core.catalog is before
+    assert cluster.core.status().operations == 1
+    cluster.follow(2)
+    assert cluster.core.status().operations == 0
+    cluster.lead(3)
+    cluster.ask(create())
+    (reply,) = [e.body for e in only(cluster.commit(), Reply)]
     assert isinstance(reply, ChangeReply)
-    assert [t.state for t in company.core.catalog.tables.values()] == [TableState.RUNNING]
+    assert [t.state for t in cluster.core.catalog.tables.values()] == [TableState.RUNNING]
 
 
 def test_kudu_495_a_master_lives_on_when_replication_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,28 +220,28 @@ def test_kudu_495_a_master_lives_on_when_replication_fails(monkeypatch: pytest.M
 
 
 def test_a_late_outcome_of_an_earlier_leadership_means_nothing() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.ask(create())
-    (proposed,) = company.proposed
-    company.follow(2)
-    company.lead(3)
-    assert only(company.step(Decided(proposed.token, BatchOutcome.CERTAINLY_NOT)), Refuse) == []
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    cluster.ask(create())
+    (proposed,) = cluster.proposed
+    cluster.follow(2)
+    cluster.lead(3)
+    assert only(cluster.step(Decided(proposed.token, BatchOutcome.CERTAINLY_NOT)), Refuse) == []
 
 
 def test_times_in_records_are_wall_times() -> None:
-    company = Company()
-    company.lead(1)
-    company.hear()
-    company.create_running()
-    assert all(t.since_us >= WALL_US for t in company.core.catalog.tablets.values())
-    assert {t.state for t in company.core.catalog.tablets.values()} == {TabletState.RUNNING}
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    cluster.create_running()
+    assert all(t.since_us >= WALL_US for t in cluster.core.catalog.tablets.values())
+    assert {t.state for t in cluster.core.catalog.tablets.values()} == {TabletState.RUNNING}
 
 
 def test_a_full_report_of_an_empty_server_is_complete() -> None:
-    company = Company()
-    company.lead(1)
-    assert company.heartbeat(SERVERS[0]).wants_full
-    assert not company.heartbeat(SERVERS[0], full()).wants_full
-    assert company.heartbeat(SERVERS[0], changes(since=1, upto=3)).acknowledged == 3
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    assert cluster.heartbeat(SERVERS[0]).wants_full
+    assert not cluster.heartbeat(SERVERS[0], full()).wants_full
+    assert cluster.heartbeat(SERVERS[0], changes(since=1, upto=3)).acknowledged == 3

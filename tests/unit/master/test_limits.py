@@ -16,29 +16,29 @@ from stelae.server.master.core.events import Refuse, Reply
 from stelae.spi.errors import ConfigError
 from stelae.spi.ids import ClusterId, TabletId
 from stelae.spi.schema import Column, Schema
-from tests.unit.master.company import SCHEMA, Company, bring_along, create
+from tests.unit.master.master_with_servers import SCHEMA, MasterWithServers, bring_along, create
 
 TWO = LimitSettings(columns_max=2)
 """Of what the table of these tests has."""
 
 
-def led(limits: LimitSettings) -> Company:
+def led(limits: LimitSettings) -> MasterWithServers:
     """A leader that hears three servers."""
-    company = Company(limits=limits)
-    company.lead(1)
-    company.hear()
-    return company
+    cluster = MasterWithServers(limits=limits)
+    cluster.lead(1)
+    cluster.hear()
+    return cluster
 
 
-def asked(company: Company, change: Any, sequence: int) -> Refuse | Reply:
+def asked(cluster: MasterWithServers, change: Any, sequence: int) -> Refuse | Reply:
     """How a change is answered, once it is committed."""
-    company.ask(change, sequence)
-    found = [effect for effect in company.commit() if isinstance(effect, Refuse | Reply)]
+    cluster.ask(change, sequence)
+    found = [effect for effect in cluster.commit() if isinstance(effect, Refuse | Reply)]
     return found[0]
 
 
-def alter(company: Company, *steps: Any, sequence: int) -> Refuse | Reply:
-    return asked(company, AlterTable(table="readings", steps=steps), sequence)
+def alter(cluster: MasterWithServers, *steps: Any, sequence: int) -> Refuse | Reply:
+    return asked(cluster, AlterTable(table="readings", steps=steps), sequence)
 
 
 def wider(count: int) -> Schema:
@@ -56,19 +56,19 @@ def test_a_table_wider_than_the_masters_are_set_to_is_refused_with_both_numbers(
 
 
 def test_a_column_too_many_is_refused_and_others_may_be_changed_or_take_its_place() -> None:
-    company = led(TWO)
-    company.create_running(create())
+    cluster = led(TWO)
+    cluster.create_running(create())
     add = AddColumn(name="w", type="int64", nullable=True)
-    found = alter(company, add, sequence=20)
+    found = alter(cluster, add, sequence=20)
     assert isinstance(found, Refuse) and "3 columns; at most 2 are accepted" in found.detail
-    assert isinstance(alter(company, RenameColumn(name="v", to="u"), sequence=21), Reply)
-    bring_along(company, 2)
-    assert isinstance(alter(company, DropColumn(name="u"), add, sequence=22), Reply)
+    assert isinstance(alter(cluster, RenameColumn(name="v", to="u"), sequence=21), Reply)
+    bring_along(cluster, 2)
+    assert isinstance(alter(cluster, DropColumn(name="u"), add, sequence=22), Reply)
 
 
 def test_a_default_that_no_row_could_have_is_refused() -> None:
-    company = led(DEFAULTS)
-    company.create_running(create())
+    cluster = led(DEFAULTS)
+    cluster.create_running(create())
     for sequence, step in enumerate(
         (
             AddColumn(name="w", type="int8", nullable=False, default=300),
@@ -78,11 +78,11 @@ def test_a_default_that_no_row_could_have_is_refused() -> None:
         ),
         20,
     ):
-        found = alter(company, step, sequence=sequence)
+        found = alter(cluster, step, sequence=sequence)
         assert isinstance(found, Refuse) and found.code == "SCHEMA_MISMATCH", step
     one = Column(id=9, name="w", type="date", default=1 << 30)
     bad = Schema(1, (*SCHEMA.columns, one), SCHEMA.key).to_bytes()
-    assert isinstance(asked(company, msgspec.structs.replace(create("other"), schema=bad), 30), Refuse)
+    assert isinstance(asked(cluster, msgspec.structs.replace(create("other"), schema=bad), 30), Refuse)
 
 
 def test_a_tablet_in_a_file_is_held_to_the_limit_of_that_file() -> None:

@@ -7,7 +7,7 @@ from stelae.server.master.core.servers import Servers
 from stelae.server.master.settings import MasterSettings
 from stelae.server.tserver.reporting import CHANGES_MAX, Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
-from tests.unit.master.company import ME, OTHER, SERVERS
+from tests.unit.master.master_with_servers import ME, OTHER, SERVERS
 
 FACTS = ServerFacts(address="host-1:7051")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, decode_rows, operation, sequence_ranges_of
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_LIMIT, decode_rows, operation, sequence_ranges_of
 from stelae.spi.errors import BadIdentifier, CallerError
 from stelae.spi.ids import ClientId, SourceId, TabletId
 from stelae.spi.write import (

@@ -10,7 +10,7 @@ import pytest
 
 from stelae.rows.batcher import LAYOUTS_MAX, OP_BYTES_MAX, Batcher
 from stelae.rows.limits import DEFAULTS, RANGES, LimitSettings
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain, schema_to_plain
 from stelae.rows.row_checks import ERROR_DETAILS_MAX
 from stelae.spi.errors import CallerError, SchemaMismatch, TooLarge

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stelae.rows.batcher import Batcher, OutsideCheck
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.rows.row_checks import ERROR_DETAILS_MAX
 from stelae.spi.ids import ClientId

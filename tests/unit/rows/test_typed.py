@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.limits import RANGES
-from stelae.rows.operations import ROW_FORM_ROWS_LIMIT, operation, sequence_ranges_of
+from stelae.rows.operation_encoding import ROW_FORM_ROWS_LIMIT, operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.rows.typed_rows import TypedRows
 from stelae.spi.errors import CallerError, SchemaMismatch

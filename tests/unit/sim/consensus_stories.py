@@ -295,7 +295,7 @@ def answers_with_the_time_of_another_entry(rig: Rig) -> None:
 
 
 def answers_without_the_time_of_the_entry(rig: Rig) -> None:
-    """The client could not name a time from which on its next scan sees the write."""
+    """The client could not name a time at which its next scan sees the write."""
     history(rig)
     rig.facts.answered(write(), done(at=0))
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from stelae.client import Client, Table
-from stelae.rows.operations import operation
+from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import PluginError, Unavailable
 from stelae.spi.write import OpKind
 from stelae_spark_sink import data_source, rejects_table, stream_writer, table_access

@@ -9,7 +9,7 @@ from stelae.server.tserver.load_meter import LoadMeter
 from tests.unit.master.driver_on_fakes import ManualTurns
 
 ENOUGH = BUSY_PER_S * LOOK_US // 1_000_000
-"""Operations between two looks from which on clients are busy."""
+"""Clients are busy if there are at least this number of operations between two looks."""
 
 
 class Side:

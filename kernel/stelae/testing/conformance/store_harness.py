@@ -13,7 +13,7 @@ import pytest
 
 from stelae.rows.batcher import Batcher
 from stelae.rows.limits import HIGHEST
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.rows.plain_schema import schema_from_plain
 from stelae.sim.disk import Survival, VirtualDisk
 from stelae.spi.ids import ZERO, ClientId, OpId

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from stelae.host.ports import Turns
 from stelae.host.rejection_errors import NotProposed
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.rows.operations import operation, sequence_ranges_of
+from stelae.rows.operation_encoding import operation, sequence_ranges_of
 from stelae.server.master.core.batches import SYSTEM_SCHEMA, CatalogBatch, from_rows, to_rows
 from stelae.server.master.core.events import Decided, Replicate
 from stelae.server.master.core.operations import BatchOutcome

@@ -201,10 +201,10 @@ class FirstStart:
         self._warn(obstacle)
         return obstacle
 
-    def _warn(self, objection: str) -> None:
-        if objection not in ("", self._last_warning):
-            log.warning("this master waits: %s", objection)
-        self._last_warning = objection
+    def _warn(self, obstacle: str) -> None:
+        if obstacle not in ("", self._last_warning):
+            log.warning("this master waits: %s", obstacle)
+        self._last_warning = obstacle
 
     # -- what the others ask ---------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def create(name: str = "readings", buckets: int = 2, replication_factor: int = 3
     )
 
 
-class Company:
+class MasterWithServers:
     """One core; what it replicates is committed when the test says so."""
 
     def __init__(
@@ -221,15 +221,15 @@ class Company:
         return [t.tablet_id for t in tablets]
 
 
-def bring_along(company: Company, version: int, reports: int = 1) -> None:
+def bring_along(cluster: MasterWithServers, version: int, reports: int = 1) -> None:
     """Have the leaders of all tablets report a schema, in their report of that number, so that alterations end."""
-    tablets = [t for t in company.core.catalog.tablets.values() if t.config is not None and not t.terminal]
+    tablets = [t for t in cluster.core.catalog.tablets.values() if t.config is not None and not t.terminal]
     for server in SERVERS:
         led = [t for t in tablets if _first(t.config) == server]
         if led:
             known = (status(t.tablet_id, t.config, leads=True, version=version) for t in led)
-            company.heartbeat(server, changes(*known, since=reports, upto=reports + 1))
-    company.commit()
+            cluster.heartbeat(server, changes(*known, since=reports, upto=reports + 1))
+    cluster.commit()
 
 
 def _first(config: TabletConfig | None) -> NodeId:
@@ -294,9 +294,9 @@ def changes(*replicas: ReplicaStatus, since: int = 1, upto: int = 2) -> ServerRe
 VOTER = MemberType.VOTER
 
 
-def leading() -> Company:
+def leading() -> MasterWithServers:
     """Return a leader that hears three servers."""
-    company = Company()
-    company.lead(1)
-    company.hear()
-    return company
+    cluster = MasterWithServers()
+    cluster.lead(1)
+    cluster.hear()
+    return cluster
