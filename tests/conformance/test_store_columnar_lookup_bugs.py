@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from stelae.spi.store import FoundBatch
@@ -12,6 +13,7 @@ from stelae_store_columnar import ColumnarStore, found_keys, point_lookup
 from stelae_store_columnar.begun_row import BegunRow
 from stelae_store_columnar.completed_rows import CompletedRows
 from stelae_store_columnar.found_keys import ManyKeys
+from stelae_store_columnar.plain_rows import PlainRows
 from stelae_store_columnar.point_lookup import PointLookup
 from stelae_store_columnar.short_read import ShortRead
 from stelae_store_columnar.sorted_rows import SortedRows
@@ -88,6 +90,13 @@ def batch_without_the_rows_put_together(self: ManyKeys, position: int, row: Any)
     pass
 
 
+def batch_with_nulls_for_columns_that_were_added(self: PlainRows, places: Any, adapter: Any, layout: Any) -> Any:
+    columns = self.versions.columns
+    nulls = {column.id: pa.nulls(len(self.versions), column.data_type.arrow()) for column in layout.columns}
+    arrays = [columns.get(column_id, nulls[column_id]) for column_id in layout.ids]
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.arrow).take(pa.array(places, pa.int64()))
+
+
 def batch_of_different_keys_for_repeated_ones(found: FoundBatch, different: Any, keys: Any) -> FoundBatch:
     more = [-1] * (len(keys) - len(different))
     return FoundBatch(found.schema, found.rows, [*found.positions, *more], found.unread)
@@ -141,6 +150,12 @@ BUGS: list[tuple[Any, str, Any, Check]] = [
         "put",
         batch_without_the_rows_put_together,
         StoreConformance.test_rows_of_partial_updates_have_the_values_of_all_of_them,
+    ),
+    (
+        PlainRows,
+        "taken",
+        batch_with_nulls_for_columns_that_were_added,
+        StoreConformance.test_many_rows_of_earlier_schemas_have_what_a_scan_shows,
     ),
     (
         point_lookup,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stelae.sim.profile import ProfileKind
 from tests.sim import lookup_mutations as mutations
 from tests.sim.planted_bug import Mutant
-from tests.sim.store_lookups import ROWS_KEPT_FROM
+from tests.sim.store_lookups import ROWS_KEPT_FROM, ROWS_TAKEN_FROM
 
 LOOKUP_MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -55,6 +55,7 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         rule="contract store 5",
         target="stelae_store_columnar.found_keys:ManyKeys.result",
         replacement=mutations.give_keys_the_rows_of_others,
+        constants=ROWS_TAKEN_FROM,
         invariant="snapshot_repeatability",
     ),
     Mutant(

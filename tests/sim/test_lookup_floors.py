@@ -7,7 +7,7 @@ from stelae.sim.profile import ProfileKind
 from tests.sim.first_seeds import in_order
 from tests.sim.floors import never_met
 from tests.sim.planting import with_constants
-from tests.sim.store_lookups import ROWS_KEPT_FROM
+from tests.sim.store_lookups import ROWS_KEPT_FROM, ROWS_TAKEN_FROM
 
 SEEDS = range(1, 41)
 FIRST = (17, 3)
@@ -23,6 +23,7 @@ WANTED = {
     "lookup.on_worker",
     "lookup.page",
     "lookup.served",
+    "lookup.taken",
     "lookup.too_old",
     "short_scan.inline",
     "short_scan.on_worker",
@@ -32,5 +33,5 @@ WANTED = {
 
 
 def test_keys_are_looked_up_and_few_rows_scanned_in_every_way_and_no_invariant_is_violated() -> None:
-    with with_constants(ROWS_KEPT_FROM):
+    with with_constants(ROWS_KEPT_FROM | ROWS_TAKEN_FROM):
         assert never_met(WANTED, in_order(FIRST, SEEDS), ProfileKind.LOOKUPS) == []

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from stelae.protocol.lookup_messages import LookupReply, unpack_positions
 from stelae.rows.arrow_page import decoded_rows
+from stelae.rows.limits import out_of_range
 from stelae.spi.errors import Corrupt
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
@@ -46,5 +47,13 @@ def found_pages(reply: LookupReply, frames: Sequence[Buffer], schema: Schema) ->
     if frames and reply.ids is not None:
         raise Corrupt("the reply to a lookup has pages of a schema that the client does not know")
     batches = [decoded_rows(schema.layout, frame) for frame in frames]
+    for batch in batches:
+        _check_range(batch)
     positions = map(unpack_positions, reply.pages, map(len, batches))
     return [FoundPage(batch, one) for batch, one in zip(batches, positions, strict=True)]
+
+
+def _check_range(rows: RowBatch) -> None:
+    for column, array in zip(rows.layout.columns, rows.arrow.columns, strict=True):
+        if out_of_range(column, array):
+            raise Corrupt(f"column {column.name!r} of found rows has values that no {column.type} has")

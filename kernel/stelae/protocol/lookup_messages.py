@@ -2,7 +2,7 @@
 
 A client asks for all keys of one turn of its loop and one tablet in one request. Few rows are returned in row form,
 because Arrow would cost more for each of them than everything else. Many rows are returned as Arrow messages, because
-to make values of them one by one would."""
+values that are made one by one would cost more."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def unpack_positions(packed: bytes, row_count: int) -> Sequence[int]:
     Raises:
         Corrupt: they are not positions of such a page.
     """
-    if not packed or len(packed) % 4:
-        raise Corrupt(f"the positions of a page of found rows have {len(packed)} bytes")
+    if len(packed) % 4 or len(packed) < max(4, 4 * row_count):
+        raise Corrupt(f"the positions of a page of {row_count} found rows have {len(packed)} bytes")
     positions = unpack(f"<{len(packed) // 4}i", packed)
     if min(positions) < -1 or max(positions) >= row_count:
         raise Corrupt(f"a page of {row_count} found rows has positions from {min(positions)} to {max(positions)}")

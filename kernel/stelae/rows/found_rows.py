@@ -28,12 +28,15 @@ def as_batch(found: FoundRows | FoundBatch) -> FoundBatch:
 
 
 def first_keys(found: FoundBatch, count: int) -> FoundBatch:
-    """Return what was found for the first keys, in a batch of these rows only."""
+    """Return what was found for the first keys, in a batch of these rows only. No key of ``found`` is unread."""
+    positions, rows = renumbered(found.positions[:count], found.rows)
+    return FoundBatch(found.schema, rows, positions)
+
+
+def renumbered(positions: Sequence[int], rows: RowBatch) -> tuple[list[int], RowBatch]:
+    """Return the rows at some positions without the others, each once, and the positions in these rows; -1: no row."""
     import pyarrow as pa
 
-    positions = found.positions[:count]
     number_of = {position: number for number, position in enumerate(sorted({*positions} - {-1}))}
-    rows = found.rows.arrow.take(pa.array(number_of, pa.int64()))
-    renumbered = [number_of.get(position, -1) for position in positions]
-    unread = [position for position in found.unread if position < count]
-    return FoundBatch(found.schema, RowBatch(found.rows.layout, rows), renumbered, unread)
+    taken = rows.arrow.take(pa.array(number_of, pa.int64()))
+    return [number_of.get(position, -1) for position in positions], RowBatch(rows.layout, taken)

@@ -1,4 +1,4 @@
-"""The frames of answers, and those of requests: nearly all have exactly one."""
+"""The frames of answers and of requests. Nearly all requests have exactly one."""
 
 from __future__ import annotations
 

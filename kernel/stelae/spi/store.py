@@ -154,7 +154,7 @@ class FoundBatch(msgspec.Struct, frozen=True):
     """The rows of many keys, as of one time, as one batch. An engine may return it instead of ``FoundRows``."""
 
     schema: Schema  #: The schema in force.
-    rows: RowBatch  #: The different rows, in any order, with the columns of the schema.
+    rows: RowBatch  #: The rows of the keys, each once and no other, in any order. It has the layout of the schema.
     #: For each key, in the order of the keys, the position of its row in ``rows``; -1: it has no row, or is not read.
     positions: Sequence[int]
     unread: Sequence[int] = ()  #: As in ``FoundRows``.

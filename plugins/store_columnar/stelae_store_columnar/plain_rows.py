@@ -57,14 +57,21 @@ class PlainRows:
         return found[1]
 
     def batch(self, layout: Layout) -> Any:
-        """Return the versions as an Arrow batch with the columns of a layout, of which they lack none. Copies nothing.
+        """Return the versions as an Arrow batch with the columns of a layout. The versions have all of these columns.
 
-        Defaults are not filled in."""
+        Copies nothing. Defaults are not filled in."""
         found = self._batch
         if found is None or found[0] is not layout:
             arrays = [self.versions.columns[column_id] for column_id in layout.ids]
             found = self._batch = (layout, pa.RecordBatch.from_arrays(arrays, schema=layout.arrow))
         return found[1]
+
+    def taken(self, places: Sequence[int], adapter: SchemaAdapter, layout: Layout) -> Any:
+        """Return the rows at some places as an Arrow batch with the columns of a layout. None of them is partial."""
+        indices = pa.array(places, pa.int64())
+        if adapter.adds_defaults or not self.versions.columns.keys() >= {*layout.ids}:
+            return adapter.batch(layout, self.versions.select(layout.ids).take(indices)).arrow
+        return self.batch(layout).take(indices)
 
     def rows(self, places: Sequence[int], adapter: SchemaAdapter, layout: Layout) -> list[Row]:
         """Return the rows at some places with the columns of a layout. None of them need have all columns."""

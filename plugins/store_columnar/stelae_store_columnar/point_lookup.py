@@ -198,16 +198,17 @@ class PointLookup:
         return True
 
 
-def _repeated(found: FoundBatch, different: Sequence[bytes], keys: Sequence[bytes]) -> FoundBatch:
+def _repeated(
+    found: FoundRows | FoundBatch, different: Sequence[bytes], keys: Sequence[bytes]
+) -> FoundRows | FoundBatch:
     """Return what was found for different keys for keys of which some are the same."""
-    position_of = dict(zip(different, found.positions, strict=True))
-    unread = {different[place] for place in found.unread}
-    return FoundBatch(
-        found.schema,
-        found.rows,
-        [position_of[key] for key in keys],
-        [place for place, key in enumerate(keys) if key in unread],
-    )
+    place_of = {key: place for place, key in enumerate(different)}
+    places = [place_of[key] for key in keys]
+    left = {*found.unread}
+    unread = [number for number, place in enumerate(places) if place in left]
+    if isinstance(found, FoundRows):
+        return FoundRows(found.schema, [found.rows[place] for place in places], unread)
+    return FoundBatch(found.schema, found.rows, [found.positions[place] for place in places], unread)
 
 
 def may_hold(row_group: RowGroup, key: Comparable) -> bool:

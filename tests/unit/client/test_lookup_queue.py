@@ -201,6 +201,7 @@ def test_a_caller_that_was_cancelled_does_not_keep_the_others_from_their_rows() 
 
 ROW = RowBatch.from_equal_rows(SCHEMA.layout, [(1, 2, 3.5, "x")])
 PAGE = bytes(encoded_rows(ROW))
+PAGE_OF_2 = bytes(encoded_rows(RowBatch.from_equal_rows(SCHEMA.layout, [(1, 2, 3.5, "x"), (2, 2, 3.5, "x")])))
 
 
 def paged(*positions: Sequence[int], frames: Sequence[bytes] = (PAGE,), **fields: Any) -> list[bytes]:
@@ -231,6 +232,7 @@ def test_the_keys_of_pages_are_those_after_the_keys_of_rows() -> None:
         paged([0], [0]),
         paged(frames=(PAGE,)),
         paged([1]),
+        paged([-1], frames=(PAGE_OF_2,)),
         paged([-2]),
         paged([]),
         paged([0], frames=(b"no page",)),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from stelae.client.found_parts import FoundPage, FoundValues
+from stelae.client.found_parts import FoundPage, FoundValues, found_pages
 from stelae.client.plain_records import LacksColumns, PlainRecords
 from stelae.protocol.codec import decode
-from stelae.protocol.lookup_messages import LOOKUP_REPLY_BYTES, LookupReply, LookupRequest
+from stelae.protocol.lookup_messages import LOOKUP_REPLY_BYTES, LookupReply, LookupRequest, pack_positions
+from stelae.rows.arrow_page import encoded_rows
 from stelae.rows.found_rows import plain_rows
 from stelae.rows.limits import RANGES
 from stelae.server.tserver.lookup_answer import LookupAnswer
+from stelae.spi.errors import Corrupt
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.schema import Schema
@@ -93,3 +96,19 @@ def test_the_columns_of_a_page_are_matched_by_id() -> None:
     lacking = SCHEMA.project((1, 2, 3))
     with pytest.raises(LacksColumns):
         PlainRecords(SCHEMA).of(FoundPage(RowBatch.from_equal_rows(lacking, [(1, 2, 3.5)]), [0]))
+
+
+def test_dates_and_times_of_a_page_that_python_has_not_are_damage() -> None:
+    for name, value in (("date", DAYS[1] + 1), ("at", TIMES[1] + 1), ("k", -(1 << 63))):
+        rows = [dict(zip(EVERY_TYPE.layout.arrow.names, row, strict=True)) | {name: value} for row in batch().to_rows()]
+        arrays = [
+            pa.array([row[field.name] for row in rows], {"date": pa.int32(), "at": pa.int64(), "k": pa.int64()}[name])
+            if field.name == name
+            else column
+            for field, column in zip(EVERY_TYPE.layout.arrow, batch().arrow.columns, strict=True)
+        ]
+        arrays = [array.view(field.type) for array, field in zip(arrays, EVERY_TYPE.layout.arrow, strict=True)]
+        page = RowBatch.from_arrays(EVERY_TYPE.layout, arrays)
+        reply = LookupReply([], pages=(pack_positions(range(len(page))),))
+        with pytest.raises(Corrupt, match=f"column '{name}' of found rows"):
+            found_pages(reply, [encoded_rows(page)], EVERY_TYPE)

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from stelae.rows.found_rows import plain_rows
 from stelae.rows.keys import encode_key
 from stelae.spi.services import SharedParts
+from stelae.spi.store import FoundRows
 from stelae.spi.write import OpKind
 from stelae.testing.conformance.store_harness import DIRECTORY, SCHEMA, HarnessReplica, StoreHarness, delete, upsert
 from stelae.testing.conformance.store_model import Op
-from stelae_store_columnar import ColumnarStore, point_lookup
+from stelae_store_columnar import ColumnarStore, found_keys, point_lookup
 from stelae_store_columnar.block import ColumnarBlock
 from stelae_store_columnar.config import ColumnarConfig
 from stelae_store_columnar.decoded_cache import DecodedCache
@@ -148,7 +150,7 @@ def test_many_keys_with_some_versions_each_do_not_hold_up_the_loop_together() ->
     replica.rows()  # Sorts the chunks.
     left = unread(replica, *keys)
     assert 300 - len(left) <= point_lookup.INLINE_VERSIONS_MAX / 21 < 300
-    assert replica.store.lookup(keyed(*keys)).rows == [(key, "a", 19) for key in keys]
+    assert list(plain_rows(replica.store.lookup(keyed(*keys)))) == [(key, "a", 19) for key in keys]
     assert unread(replica, *keys) == []
 
 
@@ -166,26 +168,28 @@ def test_a_reader_of_an_earlier_state_takes_nothing_of_a_later_entry_with_the_sa
     assert earlier.find(keyed(5)).rows == [(5, "a", 4)]
 
 
-def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged() -> None:
-    replica = filled(100, level0_blocks_min=2, level0_blocks_max=3)
-    keys, problems = keyed(*range(0, 200, 2)), []
-    expected = [(n, "a", n // 2) for n in range(0, 200, 2)]
+@pytest.mark.parametrize("count", [100, 300])
+def test_a_lookup_returns_the_rows_of_its_time_while_the_store_is_written_flushed_and_merged(count: int) -> None:
+    """The rows of more than 128 keys come as a batch."""
+    replica = filled(count, level0_blocks_min=2, level0_blocks_max=3)
+    keys, problems = keyed(*range(0, 2 * count, 2)), []
+    expected = [(n, "a", n // 2) for n in range(0, 2 * count, 2)]
     done = threading.Event()
 
     def read() -> None:
         while not done.is_set():
             found = replica.store.lookup(keys, 10)
             inline = replica.store.lookup_inline(keys, 10)
-            decided = [row for n, row in enumerate(inline.rows) if n not in inline.unread]
+            decided = [row for n, row in enumerate(plain_rows(inline)) if n not in inline.unread]
             wanted = [row for n, row in enumerate(expected) if n not in inline.unread]
-            if found.rows != expected or decided != wanted:
+            if list(plain_rows(found)) != expected or decided != wanted:
                 problems.append((found, inline))
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
     for turn in range(30):
-        replica.write(upsert(*((n, "b", turn) for n in range(turn, 200, 3))))
+        replica.write(upsert(*((n, "b", turn) for n in range(turn, 2 * count, 3))))
         replica.write(delete((turn,)))
         if turn % 4 == 0:
             replica.flush()
@@ -221,3 +225,13 @@ def test_stores_of_a_node_share_a_cache_and_see_only_their_own_rows_in_it() -> N
     assert unread(other, 10) == []
     other.store.close()
     assert cache.size_bytes == 0
+
+
+def test_rows_that_are_too_large_for_one_batch_are_plain_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow joins no values of a column that have 2 GiB together: every such call failed."""
+    monkeypatch.setattr(found_keys, "BATCH_BYTES_MAX", 1000)
+    replica = filled(300)
+    keys = [*range(400), 4, 4, 1]
+    found = replica.store.lookup(keyed(*keys))
+    assert isinstance(found, FoundRows)
+    assert list(found.rows) == [None if key % 2 else (key, "a", key // 2) for key in keys]

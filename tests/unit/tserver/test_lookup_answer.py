@@ -13,7 +13,7 @@ from stelae.protocol.codec import decode
 from stelae.protocol.lookup_messages import LOOKUP_KEYS_MAX, LOOKUP_REPLY_BYTES, LookupReply, LookupRequest
 from stelae.rows.found_rows import as_batch, plain_rows
 from stelae.rows.keys import encode_key
-from stelae.server.tserver.lookup_answer import FIRST_KEYS, GROWTH, LookupAnswer
+from stelae.server.tserver.lookup_answer import FIRST_KEYS, GROWTH_WITHOUT_ROWS, LookupAnswer
 from stelae.spi.ids import TabletId
 from stelae.spi.rows import RowBatch
 from stelae.spi.store import FoundBatch, FoundRows
@@ -24,54 +24,91 @@ KEYS = tuple([encode_key(SCHEMA, (number,)) for number in range(LOOKUP_KEYS_MAX)
 
 
 class SizedRows:
-    """Rows of some sizes, and the portions in which they were looked up."""
+    """Rows of some sizes, and the portions in which they were looked up.
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    Args:
+        sizes: of the rows, by key; 0: the key has no row.
+        batch_min: from this number of keys on, rows come as a batch.
+    """
+
+    def __init__(self, sizes: Sequence[int], batch_min: int = 10_000) -> None:
         texts = {size: "x" * size for size in sizes}
-        sized = enumerate(zip(KEYS, sizes, strict=True))
-        self.rows = {key: (number, texts[size], number) for number, (key, size) in sized}
+        sized = enumerate(zip(KEYS, sizes, strict=False))
+        self.rows = {key: (number, texts[size], number) if size else None for number, (key, size) in sized}
+        self.batch_min = batch_min
         self.portions: list[int] = []
+        self.answer_bytes: list[int] = []
 
-    def lookup(self, keys: Sequence[bytes]) -> FoundRows:
+    def lookup(self, keys: Sequence[bytes]) -> FoundRows | FoundBatch:
         self.portions.append(len(keys))
-        return FoundRows(SCHEMA, [self.rows[key] for key in keys])
+        found = FoundRows(SCHEMA, [self.rows[key] for key in keys])
+        return as_batch(found) if len(keys) >= self.batch_min else found
 
-    def answers(self) -> list[LookupReply]:
-        """Ask for all keys, again for those without an answer, as a client does."""
-        found: list[LookupReply] = []
-        left = KEYS
+    def answers(self) -> list[list[Any]]:
+        """Ask for all keys, again for those without an answer, as a client does. Return the rows of each answer."""
+        found: list[list[Any]] = []
+        left = [*self.rows]
         while left:
-            answer = LookupAnswer(LookupRequest(TabletId("t"), left, SCHEMA.version))
+            answer = LookupAnswer(LookupRequest(TabletId("t"), tuple(left), SCHEMA.version))
             while not answer.is_complete:
                 answer.add(self.lookup(answer.next_keys))
-            found.append(decode(answer.frames()[0], LookupReply))
-            left = left[len(found[-1].rows) :]
+            self.answer_bytes.append(sum(map(len, answer.frames())))
+            found.append([row for part in received(answer) for row in part])
+            left = left[len(found[-1]) :]
         return found
 
 
-def test_small_rows_are_one_answer_in_few_portions() -> None:
-    stored = SizedRows([10] * LOOKUP_KEYS_MAX)
+def received(answer: LookupAnswer) -> list[list[Any]]:
+    """The rows of an answer as a client reads them: those in row form, and those of each page."""
+    frames = answer.frames()
+    reply = decode(frames[0], LookupReply)
+    pages = found_pages(reply, frames[1:], SCHEMA)
+    batches = [FoundBatch(SCHEMA, page.rows, page.positions) for page in pages]
+    return [[row and tuple(row) for row in reply.rows], *(list(plain_rows(batch)) for batch in batches)]
+
+
+BATCHES = pytest.mark.parametrize("batch_min", [100, 10_000])
+"""A store that returns many rows as a batch, and one that does not."""
+
+
+@BATCHES
+def test_small_rows_are_one_answer_in_few_portions(batch_min: int) -> None:
+    stored = SizedRows([10] * LOOKUP_KEYS_MAX, batch_min)
     (answer,) = stored.answers()
-    assert [tuple(row) for row in answer.rows] == [*stored.rows.values()]
-    assert stored.portions == [FIRST_KEYS, LOOKUP_KEYS_MAX - FIRST_KEYS] and GROWTH * FIRST_KEYS >= LOOKUP_KEYS_MAX
+    assert answer == [*stored.rows.values()]
+    assert stored.portions == [FIRST_KEYS, LOOKUP_KEYS_MAX - FIRST_KEYS]
 
 
+@BATCHES
 @pytest.mark.parametrize("size", [5_000, 60_000, 300_000])
-def test_the_rows_of_large_keys_are_read_about_once(size: int) -> None:
+def test_the_rows_of_large_keys_are_read_about_once(size: int, batch_min: int) -> None:
     """Each answer read the rows of all keys that were left."""
-    stored = SizedRows([size] * LOOKUP_KEYS_MAX)
+    stored = SizedRows([size] * LOOKUP_KEYS_MAX, batch_min)
     answers = stored.answers()
-    assert sum(len(answer.rows) for answer in answers) == LOOKUP_KEYS_MAX
+    assert [row for answer in answers for row in answer] == [*stored.rows.values()]
     per_answer = LOOKUP_REPLY_BYTES // size + 1
     assert sum(stored.portions) <= len(answers) * max(FIRST_KEYS, per_answer + 2)
 
 
-def test_rows_of_any_sizes_come_in_the_order_of_their_keys() -> None:
+@BATCHES
+def test_rows_of_any_sizes_come_in_the_order_of_their_keys(batch_min: int) -> None:
     rng = random.Random(5)
-    stored = SizedRows([int(10 ** rng.uniform(0, 5.5)) for _ in KEYS])
+    stored = SizedRows([int(10 ** rng.uniform(0, 5.5)) * (rng.random() < 0.8) for _ in KEYS], batch_min)
     answers = stored.answers()
-    assert [tuple(row) for answer in answers for row in answer.rows] == [*stored.rows.values()]
+    assert [row for answer in answers for row in answer] == [*stored.rows.values()]
     assert sum(stored.portions) < 3 * LOOKUP_KEYS_MAX + FIRST_KEYS * len(answers)
+    assert max(stored.answer_bytes) < 3.2 * LOOKUP_REPLY_BYTES
+
+
+@BATCHES
+@pytest.mark.parametrize("rows_before", [0, 1, 5])
+def test_keys_without_rows_say_little_of_the_size_of_later_rows(rows_before: int, batch_min: int) -> None:
+    """All others were read in one step, whatever their size."""
+    before = [10] * rows_before + [0] * (FIRST_KEYS - rows_before)
+    stored = SizedRows([*before, *([60_000] * (LOOKUP_KEYS_MAX - FIRST_KEYS))], batch_min)
+    answers = stored.answers()
+    assert [row for answer in answers for row in answer] == [*stored.rows.values()]
+    assert max(stored.portions) <= GROWTH_WITHOUT_ROWS * FIRST_KEYS
 
 
 def test_an_answer_has_rows_of_one_schema_version() -> None:
@@ -131,12 +168,3 @@ class TestPages:
             _, page = received(answer)
             assert page == [stored.rows[key] for key in left[: len(page)]] and page
             left = left[len(page) :]
-
-
-def received(answer: LookupAnswer) -> list[list[Any]]:
-    """The rows of an answer as a client reads them: those in row form, and those of each page."""
-    frames = answer.frames()
-    reply = decode(frames[0], LookupReply)
-    pages = found_pages(reply, frames[1:], SCHEMA)
-    batches = [FoundBatch(SCHEMA, page.rows, page.positions) for page in pages]
-    return [[row and tuple(row) for row in reply.rows], *(list(plain_rows(batch)) for batch in batches)]

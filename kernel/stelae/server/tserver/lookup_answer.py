@@ -23,7 +23,10 @@ FIRST_KEYS = 32
 """The number of keys of the first step. The size of their rows says how many more fit."""
 
 GROWTH = 32
-"""The number of keys of a step is at most this multiple of the keys before it: later rows may be larger."""
+"""The number of keys of a step is at most this multiple of the rows found before it: later rows may be larger."""
+
+GROWTH_WITHOUT_ROWS = 8
+"""And this multiple of the keys before it, if these have few rows."""
 
 _encode_row = msgspec.msgpack.Encoder().encode
 
@@ -44,6 +47,7 @@ class LookupAnswer:
         self._positions: list[bytes] = []
         self._pages: list[Buffer] = []
         self._keys = 0
+        self._found = 0
         self._size_bytes = 0
         self._is_full = False
 
@@ -59,7 +63,7 @@ class LookupAnswer:
         count = FIRST_KEYS
         if done:
             fitting = (LOOKUP_REPLY_BYTES - self._size_bytes) * done // self._size_bytes
-            count = min(fitting + 1, GROWTH * done)
+            count = min(fitting + 1, max(GROWTH * self._found, GROWTH_WITHOUT_ROWS * done))
         return self._asked.keys[done : done + count]
 
     def add(self, found: FoundRows | FoundBatch) -> None:
@@ -87,6 +91,7 @@ class LookupAnswer:
         for row in rows:
             encoded = _encode_row(row)
             self._rows.append(msgspec.Raw(encoded))
+            self._found += row is not None
             if self._has_grown(1, len(encoded)):
                 return
 
@@ -97,6 +102,7 @@ class LookupAnswer:
             size_bytes = plain_bytes(found.rows)
         self._positions.append(pack_positions(found.positions))
         self._pages.append(encoded_rows(found.rows))
+        self._found += len(found.rows)
         self._has_grown(len(found.positions), size_bytes)
 
     def _has_grown(self, keys: int, size_bytes: int) -> bool:

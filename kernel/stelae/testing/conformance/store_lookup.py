@@ -188,6 +188,26 @@ class LookupChecks:
         check_lookups(replica, by_key(wider, expected), KEYS, None)
         assert replica.rows(limit=3) == expected
 
+    def test_many_rows_of_earlier_schemas_have_what_a_scan_shows(self, harness: StoreHarness) -> None:
+        """No row has the new column. Each has the default with which the column was added, or null."""
+        for default in (None, 1.5):
+            added = {"id": 4, "name": "price", "type": "double"}
+            added |= {"nullable": True} if default is None else {"default": default}
+            wider = changed(SCHEMA, add=added, rename={})
+            replica = harness.replica()
+            replica.write(upsert(*((n, "a", n) for n in range(40))))
+            replica.flush()
+            replica.write(upsert(*((n, "b", n) for n in range(30, 60))))
+            replica.change_schema(wider)
+            replica.write(upsert(*((n, "c", n, 0.5) for n in range(50, 80))))
+            rows: list[Row] = [(n, "a" if n < 30 else "b", n, default) for n in range(50)]
+            rows += [(n, "c", n, 0.5) for n in range(50, 80)]
+            keys = [encode_key(SCHEMA, (n,)) for n in range(90)]
+            for _ in range(3):
+                check_lookups(replica, by_key(wider, rows), keys, None)
+                replica.flush()
+                replica.compact()
+
     def test_nulls_and_extreme_values_are_those_of_a_scan(self, harness: StoreHarness) -> None:
         replica = harness.replica(EVERY_TYPE)
         least, most = -(1 << 63), (1 << 63) - 1
