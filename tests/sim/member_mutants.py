@@ -1,10 +1,9 @@
 """Planted bugs in changes of members. The runs are those of the profile ``membership``.
 
 Two more need coincidences that runs of the simulator rarely have: a leader outside its config counts itself, and an
-acknowledgement from before a removal counts. ``tests/conformance/test_consensus_raft.py`` plants them. A transfer over
-which a lease is kept is planted in ``tests/unit/consensus_raft/test_lease_schedules.py``. A core that uses a clock
-instead of an interval cannot be written: it gets the time with its events, and imports no clock
-(``tests/tidy/test_pure_cores.py``)."""
+acknowledgement from before a removal counts. ``tests/conformance/test_consensus_raft.py`` plants them. Those of leases
+are in ``lease_mutants.py``. A core that uses a clock instead of an interval cannot be written: it gets the time with
+its events, and imports no clock (``tests/tidy/test_pure_cores.py``)."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ _FOLLOWS_FIRST = "a candidate follows the leader that sends the config before th
 _FAILS_RARELY = "a write must fail on a replica that is no member; test_transitions.py has the cell"
 _WINS_BEFORE_COMMIT = (
     "a voter must win an election between the append of its removal or demotion and the commit, with the entry in its "
-    "log and in no other voter's; leader_outside_its_config.trace has the removal"
+    "log and in no other voter's; leader_outside_its_config.trace has the removal, leader_made_a_learner.trace the "
+    "demotion"
 )
 
 UNREACHABLE = {

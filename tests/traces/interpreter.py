@@ -55,6 +55,7 @@ Commands (times in ms, nodes by number):
     isolate N... | heal         cut or mend links
     advance MS                  time passes: heartbeats and deadlines, and messages arrive at once
     wait MS                     time passes without heartbeats, and nothing arrives
+    suspend MS                  all nodes are suspended for a time, and then see what time it is
     status                      one line per node
     peers N                     what node N, the leader, knows of its peers
     log N                       the log of node N"""
@@ -295,6 +296,12 @@ class Trace:
 
     def do_wait(self, duration_ms: str) -> None:
         self.cluster.advance(int(duration_ms) * 1000, beats=False, deliver=False)
+
+    def do_suspend(self, duration_ms: str) -> None:
+        self.cluster.now_us += int(duration_ms) * 1000
+        for number, node in self.cluster.nodes.items():
+            if node.core is not None:
+                self.cluster.tick(number)
 
     def do_status(self) -> list[str]:
         return [_status(node) for node in self.cluster.nodes.values()]

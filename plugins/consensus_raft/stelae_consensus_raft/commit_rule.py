@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.quorum import reached_by
 from stelae_consensus_raft.raft_state import RaftState
 
 
@@ -25,8 +26,7 @@ class RaftCommitRule:
         ``values`` are those of the other voters, ``own`` is this replica's. It counts only if this replica votes."""
         if self._state.is_voter:
             values.append(own)
-        values.sort(reverse=True)
-        return values[self._state.majority - 1]
+        return reached_by(self._state.majority, values)
 
     def advance(self, leadership: LeaderState) -> None:
         """Commit up to the index that a majority holds durably, if the entry there is of the current term.

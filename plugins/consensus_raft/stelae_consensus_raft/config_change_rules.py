@@ -26,6 +26,7 @@ from stelae.spi.members import (
     may_have_become,
 )
 from stelae.spi.rejections import RejectReason
+from stelae_consensus_raft.quorum import majority_of
 
 _MAY_BECOME = {
     MemberType.VOTER: (MemberType.NON_VOTER,),
@@ -194,7 +195,7 @@ def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId
     """Refuse members of which the leader has not heard a majority lately: the change might never be committed."""
     voters = [m.node_id for m in members if m.member_type in VOTING]
     silent = [node for node in voters if not is_live(node)]
-    majority = len(voters) // 2 + 1
+    majority = majority_of(len(voters))
     if len(voters) - len(silent) >= majority:
         return None
     fact = f"the new config needs {majority} of {len(voters)} voters, but these do not answer: {', '.join(silent)}"

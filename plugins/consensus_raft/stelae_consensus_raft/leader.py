@@ -334,14 +334,25 @@ class Leader:
         due = (*heartbeats, self._replicator.deadline_us(leadership), handover)
         return min((at for at in due if at is not None), default=None)
 
+    def _look_at_learners(self, leadership: LeaderState) -> None:
+        """Note that the heartbeats up to now were delivered.
+
+        If the tick is late by more than T, this node was suspended, and heard no answer meanwhile. Other leaders step
+        down then."""
+        due_us, now_us = self._learners_deadline_us(leadership), self._state.now_us
+        if due_us is None or now_us < due_us:
+            return
+        leadership.looked_at_us = now_us
+        if now_us - due_us > self._state.timeout_us:
+            for peer in leadership.learners:
+                peer.leader_was_suspended(now_us - due_us, now_us)
+
     def tick(self) -> None:
         """Step down without a majority, else repeat what was not answered in time."""
         leadership = self._state.leadership
         if leadership is None:
             return
-        learners = self._learners_deadline_us(leadership)
-        if learners is not None and self._state.now_us >= learners:
-            leadership.looked_at_us = self._state.now_us
+        self._look_at_learners(leadership)
         quorum = self._quorum_deadline_us(leadership)
         if quorum is not None and self._state.now_us >= quorum:
             self._state.step_down(Cause.QUORUM_LOST)

@@ -240,9 +240,7 @@ class RaftMembership:
         One that is to be promoted is about to join. Until it has its vote, it must answer again and again, under every
         leader: a copy to it takes long, but its node answers meanwhile. Another one must answer once to the leader that
         has added it. After that it may be down for long on purpose."""
-        member = self._state.config.member(peer.node_id)
-        is_joining = member is not None and member.member_type in PROMOTED
-        must_answer = is_joining or (peer.session and not peer.answered)
+        must_answer = peer.joining or (peer.session and not peer.answered)
         return peer.answered_at_us + self._join_timeout_us if must_answer else None
 
     def deadline_us(self, leadership: LeaderState) -> int | None:

@@ -52,6 +52,7 @@ class Progress:
         "has_followed",
         "heard_at_us",
         "in_flight_bytes",
+        "joining",
         "log_only",
         "match",
         "next",
@@ -102,8 +103,10 @@ class Progress:
         """Set what the answers of the peer show: nothing yet."""
         #: True once the node has answered this leader, also by a refusal.
         self.answered = False
-        #: When the node last answered; before its first answer, since when it is a peer of this leader.
+        #: When the node last answered; before that, since when it is a peer of this leader, or joins.
         self.answered_at_us = now_us
+        #: True if it is a member that is to be promoted.
+        self.joining = False
         #: True once the peer has shown that it follows this leader in this term.
         self.has_followed = False
         #: When the peer last showed it; before that, since when it is a peer of this leader.
@@ -217,6 +220,16 @@ class Progress:
     def has_answered(self, at_us: int) -> None:
         """Note that the node answered this leader at that time."""
         self.answered, self.answered_at_us = True, max(self.answered_at_us, at_us)
+
+    def leader_was_suspended(self, duration_us: int, now_us: int) -> None:
+        """Do not count the time in which the leader was suspended as silence of the node."""
+        self.answered_at_us = min(self.answered_at_us + duration_us, now_us)
+
+    def set_joining(self, joining: bool, now_us: int) -> None:
+        """Note whether it is to be promoted now. From then on it has the whole timeout to answer."""
+        if joining and not self.joining:
+            self.answered_at_us = now_us
+        self.joining = joining
 
     def follows(self, at_us: int) -> None:
         """Note that the peer answered at that time, and that it follows this leader."""

@@ -16,7 +16,7 @@ import msgspec
 from stelae.spi.consensus import Beats, HardState, LogView, Role
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
-from stelae.spi.members import VOTING, MemberType, TabletConfig
+from stelae.spi.members import PROMOTED, VOTING, MemberType, TabletConfig
 from stelae.spi.recovery_epoch import recovery_epoch, stands_down
 from stelae.spi.rejections import Rejection, RejectReason
 from stelae_consensus_raft.catch_up import CatchUp
@@ -28,6 +28,7 @@ from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.log_terms import LogTerms
 from stelae_consensus_raft.message_checks import config_of_entry
 from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.quorum import majority_of
 from stelae_consensus_raft.read_lease import lease_length_us
 from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
@@ -153,7 +154,7 @@ class RaftState:
         config, committed = self.configs.current, self.configs.committed
         self.voters = config.voters()
         self.is_voter = self.node_id in self.voters
-        self.majority = len(self.voters) // 2 + 1
+        self.majority = majority_of(len(self.voters))
         self.peer_ids = tuple(m.node_id for m in config.members if m.node_id != self.node_id)
         members = (config.member(self.node_id), committed.member(self.node_id))
         electable = any(member is not None and member.member_type in VOTING for member in members)
@@ -210,6 +211,7 @@ class RaftState:
             votes = node in self.voters
             (leadership.voting if votes else leadership.learners).append(peer)
             peer.catch_up = None if votes else peer.catch_up or CatchUp()
+            peer.set_joining(types[node] in PROMOTED, self.now_us)
         leadership.witnesses = [peer for peer in leadership.voting if types[peer.node_id] is MemberType.WITNESS]
         leadership.majority_changed = True
         self.ready.beats = Beats(self.term, self.peer_ids)

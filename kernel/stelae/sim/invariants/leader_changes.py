@@ -60,7 +60,8 @@ class ChangesAreFenced(_LeaderChanges):
 class NoNeedlessRemoval(_LeaderChanges):
     """A leader removes a member by itself only if the member has never acknowledged anything to it, or joins and dies.
 
-    A member joins until it has its vote. It has died if no heartbeat was answered for most of the timeout."""
+    A member joins from the config with which it is to get a vote until it has it. It has died if no heartbeat was
+    answered for most of the timeout since then."""
 
     name: ClassVar[str] = "no_needless_removal"
     source: ClassVar[str] = "durability.md rule 11; behaviours.md C12"
@@ -70,6 +71,8 @@ class NoNeedlessRemoval(_LeaderChanges):
         #: By the position of a leader and the peer: the time of its last answer by the leader's clock, and the true
         #: time at which the leader's core got that. Heartbeats are delivered late, but before each deadline.
         self._answers: dict[tuple[int, NodeId], tuple[int, int]] = {}
+        #: The true time at which a leader appended the config with which a member is to get a vote.
+        self._joined_us: dict[tuple[int, NodeId], int] = {}
 
     def on_step(self, node: ObservedNode, events: Sequence[Event]) -> None:
         """Record the requests of a turn, and the answers to heartbeats."""
@@ -85,6 +88,10 @@ class NoNeedlessRemoval(_LeaderChanges):
         """Look for members that are gone without a request."""
         peers = {} if node.status is None else {peer.node_id: peer for peer in node.status.peers}
         for before, config in self.world.appended_by_leader(node, ready):
+            for member in config.members:
+                earlier = before.member(member.node_id)
+                if member.member_type in PROMOTED and (earlier is None or earlier.member_type not in PROMOTED):
+                    self._joined_us[node.position, member.node_id] = self.world.now_us()
             if self._request(node, ready, before, config) is not None:
                 continue
             for member in before.members:
@@ -95,8 +102,9 @@ class NoNeedlessRemoval(_LeaderChanges):
                     self.fail(f"{fact}, although it has acknowledged its log up to {peer.match_index}")
 
     def _has_died(self, node: ObservedNode, member: Member) -> bool:
-        _, answered_us = self._answers.get((node.position, member.node_id), (0, 0))
-        silent_us = self.world.now_us() - answered_us
+        key = (node.position, member.node_id)
+        _, answered_us = self._answers.get(key, (0, 0))
+        silent_us = self.world.now_us() - max(answered_us, self._joined_us.get(key, 0))
         return member.member_type in PROMOTED and silent_us >= self.world.member_join_timeout_us * 3 // 4
 
 

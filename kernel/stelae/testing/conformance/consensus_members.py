@@ -432,6 +432,20 @@ class MemberChecks:
         cluster.advance(9 * cluster.timeout_us)
         assert member_types(cluster, 1).get(4) == "VOTER"
 
+    def test_a_silent_member_that_is_to_get_a_vote_has_the_whole_time_to_answer(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """It was removed at once, for its silence as a member that may be down."""
+        cluster = harness.led()
+        cluster.crash(3)
+        for member_type in (MemberType.NON_VOTER, MemberType.PRE_VOTER):
+            cluster.change(1, ChangeRole(node_id=node_name(3), member_type=member_type))
+            cluster.advance(harness.member_join_timeout_us - cluster.timeout_us)
+            assert member_types(cluster, 1).get(3) == member_type.name
+        cluster.restart(3)
+        cluster.advance(9 * cluster.timeout_us)
+        assert member_types(cluster, 1).get(3) == "VOTER"
+
     def test_a_member_that_has_joined_stays_though_it_is_silent(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.join(4)
