@@ -224,6 +224,10 @@ def _counts_no_refusal(self: Progress, at_us: int) -> None:
     self.answered = True
 
 
+def _judges_by_the_silence_before(self: Progress, joining: bool, now_us: int) -> None:
+    self.joining = joining
+
+
 def _counts_its_vote_always(self: Elections) -> None:
     self._count_vote(self._state.node_id, granted=True)
 
@@ -413,6 +417,7 @@ PLANTED = [
     (RaftMembership, "_joins_until_us", _removes_only_what_it_added, "a_new_member_that_never_answers_is_removed_by"),
     (RaftMembership, "_joins_until_us", _waits_for_a_first_answer_only, "a_new_member_that_dies_before"),
     (Progress, "has_answered", _counts_no_refusal, "a_new_member_stays_while_it_is_copied"),
+    (Progress, "set_joining", _judges_by_the_silence_before, "a_silent_member_that_is_to_get_a_vote"),
     (RaftMembership, "_ends_leadership", _removes_itself, "a_leader_that_is_to_be_removed_hands_over"),
     (Elections, "_count_own_vote", _counts_its_vote_always, "a_candidate_outside_its_config_does_not_count"),
     (RaftCommitRule, "majority_value", _counts_itself_outside_its_config, "a_leader_outside_its_config_does_not"),
