@@ -35,3 +35,7 @@ class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     cluster_created_us: int = (
         0  #: When its cluster was put on record: two clusters with one id differ in it. 0: it was not.
     )
+    #: The nodes that are no members and had a vote once, by its config.
+    former_voters: tuple[NodeId, ...] = ()
+    #: Its directory never had a system tablet. A replica that was deleted, or cannot be read, counts as one.
+    is_new: bool = False

@@ -27,7 +27,11 @@ class Leader:
     """A leading master. ``answers``: what the new master says, one after the other; the last one is repeated."""
 
     def __init__(
-        self, *answers: BootstrapAnswer | StelaeError, role: Role = Role.LEADER, cluster_created_us: int = CREATED_US
+        self,
+        *answers: BootstrapAnswer | StelaeError,
+        role: Role = Role.LEADER,
+        cluster_created_us: int = CREATED_US,
+        config: TabletConfig = CONFIG,
     ):
         self.answers = list(answers)
         self.changes: list[tuple[MemberChange, OpId | None]] = []
@@ -37,7 +41,7 @@ class Leader:
         self.turns = ManualTurns()
         self.role = role
         self.replica: Any = SimpleNamespace(
-            status=SimpleNamespace(role=role, leader=NEW, config=CONFIG), change_members=self._changed
+            status=SimpleNamespace(role=role, leader=NEW, config=config), change_members=self._changed
         )
         messenger = SimpleNamespace(
             serve=self._serve,
@@ -90,14 +94,16 @@ def says(
     cluster_created_us: int = 0,
     members: tuple[NodeId, ...] = (NEW,),
     joining: tuple[NodeId, ...] = (),
+    *,
+    is_new: bool = False,
 ) -> BootstrapAnswer:
     return BootstrapAnswer(
-        masters=(), members=members, stage=stage, cluster_created_us=cluster_created_us, joining=joining
+        masters=(), members=members, stage=stage, cluster_created_us=cluster_created_us, joining=joining, is_new=is_new
     )
 
 
 JOINABLE = {
-    "it waits": says(BootstrapStage.NEW, members=()),
+    "it waits": says(BootstrapStage.NEW, members=(), is_new=True),
     "it was a master before": says(BootstrapStage.BEGUN, CREATED_US),
     "a join ended before the first entry": says(BootstrapStage.EMPTY, members=()),
     "a join ended early": says(BootstrapStage.UNKNOWN, members=(ME, NEW), joining=(NEW,)),
@@ -133,6 +139,32 @@ def test_a_master_that_must_not_join_is_refused_and_nothing_is_appended(answer: 
     assert isinstance(error, MemberChangeRefused) and leader.changes == [] and leader.links == set()
     with pytest.raises(MemberChangeRefused, match=f"{reason}.*nothing was changed"):
         raise error
+
+
+WITHOUT = msgspec.structs.replace(CONFIG, former_voters=(NEW,))
+
+
+@pytest.mark.parametrize("stage", [BootstrapStage.NEW, BootstrapStage.UNKNOWN])
+def test_a_removed_voter_with_a_new_directory_is_refused_and_nothing_is_appended(stage: BootstrapStage) -> None:
+    """It became a member without a vote. The leader never filled its directory, and never removed it either."""
+    leader = Leader(says(stage, members=(), is_new=True), config=WITHOUT)
+    leader.ask(ADD)
+    leader.pass_us(2 * ANSWER_MS * 1_000)
+    (error,) = leader.refused
+    assert isinstance(error, MemberChangeRefused) and leader.changes == [] and leader.links == set()
+    assert f"was a master with a vote, as {NEW}, and its directory is new" in str(error)
+    assert "under a new uuid; nothing was changed" in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says(BootstrapStage.BEGUN, CREATED_US), says(BootstrapStage.NEW, members=())],
+    ids=["its directory", "a copy over its replica was interrupted"],
+)
+def test_a_removed_voter_with_its_old_directory_is_added(answer: BootstrapAnswer) -> None:
+    leader = Leader(answer, config=WITHOUT)
+    leader.ask(ADD)
+    assert leader.changes == [(ADD, None)] and not leader.refused
 
 
 def test_a_master_that_is_starting_is_asked_again() -> None:

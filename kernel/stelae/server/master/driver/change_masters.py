@@ -138,6 +138,10 @@ class MasterChanges:
         if isinstance(answer, StelaeError):
             step = "start it with: stelae master run, as a master of this cluster"
             return f"{name} does not answer as master {new.node_id}: {answer}; {step}"
+        if answer.is_new and new.node_id in self._leading().status.config.former_voters:
+            fact = f"{name} was a master with a vote, as {new.node_id}, and its directory is new"
+            why = "the leader fills no directory for such a uuid, because what it has promised is lost"
+            return f"{fact}: {why}; put its old directory back, or format the directory under a new uuid"
         if answer.stage is BootstrapStage.NEW or answer.cluster_created_us == cluster_created_us(self._catalog):
             return ""
         if answer.cluster_created_us:

@@ -8,7 +8,7 @@ lost. A replica that begins anew there would vote without what it has promised, 
 2. The cluster goes on record only once all of them have a system tablet with those members (``cluster_bootstrap``).
 3. If one of them knows a cluster in which this master has, or had, no vote, this master *joins* (ADR 80): it creates
    nothing, and waits until the leader of that cluster fills it, as any new replica. A master that no list names joins,
-   too. If it has, or had, a vote there, its disk was lost, and it refuses for good.
+   too. If it has, or had, a vote there, its disk was lost, and it refuses for good, also if it was removed since.
 
 So when a cluster is on record, every master has created its tablet, and a directory without one is not that of a master
 of this cluster. A master whose tablet has failed, or holds entries that are not applied, cannot say whether a cluster
@@ -93,6 +93,7 @@ class FirstStart:
         self._creating = False
         self._comparing = False
         self._stopped = False
+        self._refused = False  #: For good, because the directory is new.
         self._timer: Timer | None = None
         self._last_warning = ""
 
@@ -173,10 +174,12 @@ class FirstStart:
 
     def _refuse_for_good(self, begun: list[str]) -> None:
         del self._loader.delayed[SYSTEM_TABLET]
+        self._refused = True
         reason = (
             f"the cluster has begun (according to {', '.join(begun)}) and this master's directory is new: an empty one "
             "would vote without what the master has promised. Put its old directory back; or format it without --uuid, "
-            "take its entry out of [masters], and replace the lost master: stelae master replace"
+            "take its entry out of [masters], and replace the lost master: stelae master replace (if that was removed "
+            "already: stelae master add)"
         )
         self._loader.fail(SYSTEM_TABLET, reason)
 
@@ -217,6 +220,8 @@ class FirstStart:
             stage=self._stage(),
             joining=() if replica is None else _never_voters(replica.status),
             cluster_created_us=cluster_created_us(self._catalog()),
+            former_voters=() if replica is None else replica.status.config.former_voters,
+            is_new=replica is None and (self._refused or SYSTEM_TABLET in self._loader.delayed),
         )
         request.reply([encode(answer)])
 

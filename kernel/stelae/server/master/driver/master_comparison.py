@@ -90,13 +90,13 @@ def stages(answers: MasterAnswers, stage: BootstrapStage) -> list[str]:
 
 
 def voter_according_to(answers: MasterAnswers, node_id: NodeId) -> list[str]:
-    """Addresses of the masters whose cluster has begun, and in whose config a node has a vote, or had one."""
+    """Addresses of the masters whose cluster has begun, and by whose config a node has a vote, or had one."""
     found = ((address, answer) for address, answer in answers.items() if isinstance(answer, BootstrapAnswer))
-    return [
-        address
-        for address, answer in found
-        if answer.stage is BootstrapStage.BEGUN and node_id in answer.members and node_id not in answer.joining
-    ]
+    return [address for address, answer in found if answer.stage is BootstrapStage.BEGUN and _had_vote(answer, node_id)]
+
+
+def _had_vote(answer: BootstrapAnswer, node_id: NodeId) -> bool:
+    return node_id in answer.former_voters or (node_id in answer.members and node_id not in answer.joining)
 
 
 def answer_of(call: PendingCall) -> BootstrapAnswer | StelaeError:
