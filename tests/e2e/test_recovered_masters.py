@@ -21,6 +21,7 @@ from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.recover.execution import RecoveryResult, apply_plan
 from stelae.recover.plan import RecoveryPlan
 from stelae.recover.survey import survey_system_tablet
+from stelae.spi.errors import MemberChangeRefused
 from stelae.spi.ids import NodeId
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_cluster_commands import answer, process, stelae, until_given_up
@@ -73,6 +74,8 @@ def test_a_survivor_serves_alone_new_masters_join_and_lost_ones_that_return_toge
                 await until(partial(has_the_catalog_of, cluster, new, survivor))
                 await until(lambda: all(cluster.was_removed(master) for master in lost))
                 assert not any(serves(cluster, master) for master in lost)
+                with pytest.raises(MemberChangeRefused, match=r"left behind when the masters were recovered.*new uuid"):
+                    await client.masters.add(cluster.addresses[lost[0]])
                 assert {node for node, _ in (await client.masters.view()).members} == {survivor, new}
                 assert await client.tables() == ["after", "before", "later"]
                 assert client.catalog is not None

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from stelae.spi.ids import NodeId
+from stelae.spi.ids import NodeId, OpId
 
 BOOTSTRAP = "master.bootstrap"
 
@@ -39,3 +39,5 @@ class BootstrapAnswer(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     former_voters: tuple[NodeId, ...] = ()
     #: Its directory never had a system tablet. A replica that was deleted, or cannot be read, counts as one.
     is_new: bool = False
+    #: The id of the config in force; ``None`` without one. Its term has the recovery that the log follows.
+    config_id: OpId | None = None

@@ -15,6 +15,7 @@ from stelae.spi.consensus import Role
 from stelae.spi.errors import CallerError, ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError, Unavailable
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
+from stelae.spi.recovery_epoch import first_term
 from tests.unit.master.driver_on_fakes import ManualTurns
 
 ME, NEW, FOREIGN = NodeId("a" * 32), NodeId("d" * 32), NodeId("f" * 32)
@@ -96,9 +97,16 @@ def says(
     joining: tuple[NodeId, ...] = (),
     *,
     is_new: bool = False,
+    config_id: OpId | None = None,
 ) -> BootstrapAnswer:
     return BootstrapAnswer(
-        masters=(), members=members, stage=stage, cluster_created_us=cluster_created_us, joining=joining, is_new=is_new
+        masters=(),
+        members=members,
+        stage=stage,
+        cluster_created_us=cluster_created_us,
+        joining=joining,
+        is_new=is_new,
+        config_id=config_id,
     )
 
 
@@ -163,6 +171,36 @@ def test_a_removed_voter_with_a_new_directory_is_refused_and_nothing_is_appended
 )
 def test_a_removed_voter_with_its_old_directory_is_added(answer: BootstrapAnswer) -> None:
     leader = Leader(answer, config=WITHOUT)
+    leader.ask(ADD)
+    assert leader.changes == [(ADD, None)] and not leader.refused
+
+
+RECOVERED = TabletConfig(op_id=OpId(first_term(2, 5), 9), members=CONFIG.members, former_voters=(NEW,))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says(BootstrapStage.BEGUN, CREATED_US, config_id=OpId(9, 99)),
+        says(BootstrapStage.BEGUN, CREATED_US, config_id=OpId(first_term(1, 9), 99)),
+        says(BootstrapStage.BEGUN, CREATED_US, config_id=OpId(first_term(2, 4), 99)),
+        says(BootstrapStage.UNKNOWN, members=(ME, NEW), joining=(NEW,), config_id=OpId(9, 99)),
+    ],
+    ids=["recovered once", "recovered twice", "two recoveries at a time", "not loaded"],
+)
+def test_a_master_that_a_recovery_left_behind_is_refused_with_its_old_directory(answer: BootstrapAnswer) -> None:
+    """Its cluster was the same one, so it became a member without a vote. Its replica failed, and the member stayed."""
+    leader = Leader(answer, config=RECOVERED)
+    leader.ask(ADD)
+    leader.pass_us(2 * ANSWER_MS * 1_000)
+    (error,) = leader.refused
+    assert isinstance(error, MemberChangeRefused) and leader.changes == [] and leader.links == set()
+    assert "was left behind when the masters were recovered" in str(error) and "under a new uuid" in str(error)
+
+
+def test_a_master_that_has_the_log_of_the_recovery_is_added() -> None:
+    config_id = OpId(RECOVERED.op_id.term + 3, 20)
+    leader = Leader(says(BootstrapStage.BEGUN, CREATED_US, config_id=config_id), config=RECOVERED)
     leader.ask(ADD)
     assert leader.changes == [(ADD, None)] and not leader.refused
 

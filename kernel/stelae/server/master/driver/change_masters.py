@@ -30,6 +30,7 @@ from stelae.spi.errors import (
     Unavailable,
 )
 from stelae.spi.members import AddServer, MemberType, RemoveServer, TabletConfig
+from stelae.spi.recovery_epoch import recovery_id
 
 ANSWER_MS = 2_000
 """How long a new master may take to answer, in milliseconds."""
@@ -138,16 +139,25 @@ class MasterChanges:
         if isinstance(answer, StelaeError):
             step = "start it with: stelae master run, as a master of this cluster"
             return f"{name} does not answer as master {new.node_id}: {answer}; {step}"
-        if answer.is_new and new.node_id in self._leading().status.config.former_voters:
+        return self._objection_to_data(name, new, answer)
+
+    def _objection_to_data(self, name: str, new: AddServer, answer: BootstrapAnswer) -> str:
+        """Return what is wrong with the data of a node, and what to do; empty if it may join."""
+        config, created_us = self._leading().status.config, cluster_created_us(self._catalog)
+        if answer.is_new and new.node_id in config.former_voters:
             fact = f"{name} was a master with a vote, as {new.node_id}, and its directory is new"
             why = "the leader fills no directory for such a uuid, because what it has promised is lost"
             return f"{fact}: {why}; put its old directory back, or format the directory under a new uuid"
-        if answer.stage is BootstrapStage.NEW or answer.cluster_created_us == cluster_created_us(self._catalog):
+        if answer.stage is BootstrapStage.NEW:
             return ""
-        if answer.cluster_created_us:
+        if answer.cluster_created_us not in (0, created_us):
             step = "format a new directory for it, if that cluster is not needed"
             return f"{name} is a master of another cluster with the same id; {step}"
-        if self._has_begun_to_join(new, answer):
+        if answer.config_id is not None and recovery_id(answer.config_id.term) < recovery_id(config.op_id.term):
+            why = "it may have changes that the survivor never had, and its replica would fail"
+            step = "stop it, and format a new directory for it, under a new uuid"
+            return f"{name} was left behind when the masters were recovered: {why}; {step}"
+        if answer.cluster_created_us == created_us or self._has_begun_to_join(new, answer):
             return ""
         if answer.stage is BootstrapStage.EMPTY:
             step = "stop it, and format its directory anew with a [masters] that lists only the present masters"

@@ -41,13 +41,15 @@ from stelae.server.master.driver.master_comparison import (
 from stelae.server.master.driver.ports import CreateTablet, IncomingRequest, MasterNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import NodeId
-from stelae.spi.members import VOTING
+from stelae.spi.ids import ZERO, NodeId
+from stelae.spi.members import VOTING, TabletConfig
 
 log = logging.getLogger(__name__)
 
 ASK_AGAIN_US = 100_000
 """How long after their answers the other masters are asked again, as long as they do not agree."""
+
+_NO_CONFIG = TabletConfig(op_id=ZERO, members=())
 
 
 class SystemTabletLoader(TabletLoader):
@@ -214,13 +216,15 @@ class FirstStart:
     def _answer(self, request: IncomingRequest) -> None:
         decode(only_frame(request), BootstrapRequest)
         replica = self._node.replicas.get(SYSTEM_TABLET)
+        config = _NO_CONFIG if replica is None else replica.status.config
         answer = BootstrapAnswer(
             masters=tuple((member.node_id, member.address) for member in self._tablet.members),
-            members=() if replica is None else tuple(member.node_id for member in replica.status.config.members),
+            members=tuple(member.node_id for member in config.members),
             stage=self._stage(),
             joining=() if replica is None else _never_voters(replica.status),
             cluster_created_us=cluster_created_us(self._catalog()),
-            former_voters=() if replica is None else replica.status.config.former_voters,
+            former_voters=config.former_voters,
+            config_id=config.op_id if config.members else None,
             is_new=replica is None and (self._refused or SYSTEM_TABLET in self._loader.delayed),
         )
         request.reply([encode(answer)])
