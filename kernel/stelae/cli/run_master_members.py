@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.name_lookup import UnknownName, pick
+from stelae.cli.kit.name_lookup import UnknownName, nodes_at, pick_node
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.masters_target import MastersTarget
@@ -43,14 +43,18 @@ class _OpenMasters:
     local_names: dict[str, str]
     timeout_s: float
 
-    async def named(self, given: str) -> NamedNode:
-        """Return the master that the user names: a present one, or any other node by its address or its whole uuid."""
+    async def named(self, given: str, *, not_the_one_at: str = "") -> NamedNode:
+        """Return the master that the user names: a present one, or any other node by its address or its whole uuid.
+
+        Of two members with one address it is not the node that answers there, if that is the address of
+        ``not_the_one_at``: a replacement that was cut short goes on with the lost one. Otherwise they are refused."""
         view = await self.masters.config(timeout_s=self.timeout_s)
         addresses = {member.node_id: member.address for member in view.config.members}
-        names: dict[str, str] = {name: node for node, address in addresses.items() for name in (node, address)}
+        if given == not_the_one_at and len(nodes_at(given, addresses)) > 1:
+            addresses.pop(await self.masters.node_at(given, timeout_s=min(self.timeout_s, REACH_S)), None)
         known = {name: node for name, node in self.local_names.items() if node in addresses}
         try:
-            node = NodeId(pick("master", given, {**known, **names}, LIST))
+            node = NodeId(pick_node("master", given, addresses, LIST, known))
             return NamedNode(node, addresses.get(node, given))
         except UnknownName:
             if given in self.local_names:
@@ -103,7 +107,7 @@ def run_replace(target: ChangeTarget, master: str, address: str, *, as_json: boo
     """Replace a master and return the exit code."""
 
     async def run(opened: _OpenMasters, line: StatusLine) -> tuple[NamedNode, ChangeResult]:
-        source = await opened.named(master)
+        source = await opened.named(master, not_the_one_at=address)
         name = await opened.masters.node_at(address, timeout_s=min(target.timeout_s, REACH_S))
         result = await opened.masters.replace(
             source.node_id,

@@ -12,7 +12,7 @@ from stelae.check.cluster_state import ClusterState, collect_state
 from stelae.check.findings import too_much
 from stelae.check.health import NodeFacts, in_short
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.name_lookup import pick
+from stelae.cli.kit.name_lookup import pick_node
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_facts, print_fitted
 from stelae.cli.masters_target import MastersTarget
@@ -194,10 +194,9 @@ def _common(facts: NodeFacts) -> dict[str, object]:
 
 
 def _named(cluster: MastersTarget, what: str, given: str, plain: Sequence[dict[str, Any]], see: str) -> dict[str, Any]:
-    names = {name: one["node_id"] for one in plain for name in (one["address"], one["node_id"])}
-    known = set(names.values())
-    names |= {name: node_id for name, node_id in cluster.names().items() if node_id in known}
-    node_id = pick(what, given, names, see)
+    addresses: dict[str, str] = {one["node_id"]: one["address"] for one in plain}
+    known = {name: node_id for name, node_id in cluster.names().items() if node_id in addresses}
+    node_id = pick_node(what, given, addresses, see, known)
     return next(one for one in plain if one["node_id"] == node_id)
 
 

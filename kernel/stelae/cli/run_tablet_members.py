@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from stelae.cli.asked_copies import ask_copies
 from stelae.cli.kit.connection import Target, connect_patiently
 from stelae.cli.kit.errors import EXIT_OK
-from stelae.cli.kit.name_lookup import UnknownName, pick
+from stelae.cli.kit.name_lookup import UnknownName, nodes_at, pick, pick_node
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
@@ -81,11 +81,9 @@ class _OpenTablet:
     async def member(self, given: str) -> NamedNode:
         """Return the node that the user names: a member, or any other node by its address or its whole uuid."""
         view = await self.replicas.config(timeout_s=self.timeout_s)
-        names: dict[str, str] = {member.node_id: member.node_id for member in view.config.members}
-        names |= {member.address: member.node_id for member in view.config.members}
         addresses = {member.node_id: member.address for member in view.config.members}
         try:
-            node = NodeId(pick("member", given, {**self.local_names, **names}, "stelae tablet config"))
+            node = NodeId(pick_node("member", given, addresses, "stelae tablet config", self.local_names))
             return NamedNode(node, addresses.get(node, given))
         except UnknownName:
             if len(given) == len(view.node_id):
@@ -110,14 +108,13 @@ class _OpenTablet:
         return () if self.client.catalog is None else (await self.client.catalog.list_servers()).servers
 
     async def server(self, given: str) -> tuple[str, NodeId | None]:
-        """Return the address of the node that the user names, and its uuid if that is known."""
-        servers = await self._servers()
-        names: dict[str, str] = {line.node_id: line.node_id for line in servers}
-        names |= {line.address: line.node_id for line in servers}
-        addresses = {line.node_id: line.address for line in servers}
-        if ":" in given and given not in names:
+        """Return the address of the node that the user names, and its uuid if that is known.
+
+        It is not if several servers have the address. The one that answers there is meant."""
+        addresses = {line.node_id: line.address for line in await self._servers()}
+        if ":" in given and given not in self.local_names and len(nodes_at(given, addresses)) != 1:
             return given, None
-        node = NodeId(pick("tablet server", given, {**self.local_names, **names}, "stelae tserver list"))
+        node = NodeId(pick_node("tablet server", given, addresses, "stelae tserver list", self.local_names))
         if node in addresses:
             return addresses[node], node
         raise CallerError(f"the address of {given} is not known; write it as host:port")

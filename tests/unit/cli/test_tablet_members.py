@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.cli.kit.name_lookup import UnknownName
+from stelae.cli.kit.name_lookup import SharedAddress, UnknownName
 from stelae.cli.member_text import NamedNode, changed_text, plain_view, print_view
 from stelae.cli.member_types import OF_MEMBERS, OF_NEW_MEMBERS, member_type
 from stelae.cli.run_tablet_members import TabletTarget, _OpenTablet, parse_config_id, run_abort
@@ -181,9 +181,13 @@ def test_what_is_no_config_id_is_refused_with_an_example(text: str) -> None:
 
 
 def opened(
-    *, servers: dict[str, NodeId] | None = None, answers: NodeId | None = None, new: MemberType | None = None
+    *,
+    servers: dict[str, NodeId] | None = None,
+    answers: NodeId | None = None,
+    new: MemberType | None = None,
+    new_at: str = "",
 ) -> _OpenTablet:
-    """A tablet of two members, and perhaps a ``new`` one of this type.
+    """A tablet of two members, and perhaps a ``new`` one of this type, at an address of its own with ``new_at``.
 
     ``servers`` are those that masters know; ``answers`` is the node at any address."""
 
@@ -197,7 +201,9 @@ def opened(
         return answers
 
     async def shown(**_: float) -> ConfigView:
-        return view(new)
+        if not new_at:
+            return view(new)
+        return msgspec.structs.replace(view(new), config=config(OpId(1, 1), new, new_at))
 
     catalog = None if servers is None else SimpleNamespace(list_servers=list_servers)
     client: Any = SimpleNamespace(catalog=catalog, connection=SimpleNamespace(reach=reach))
@@ -208,6 +214,13 @@ def opened(
 @pytest.mark.parametrize("given", ["leader:1", LEADER, LEADER[:4], "node-1"])
 def test_a_member_is_named_by_address_uuid_or_name(given: str) -> None:
     assert asyncio.run(opened().member(given)) == NamedNode(LEADER, "leader:1")
+
+
+def test_an_address_of_two_members_is_refused_with_both_uuids() -> None:
+    """One was lost and the other one replaces it. A removal by the address could remove either."""
+    with pytest.raises(SharedAddress, match=f"2 members have the address leader:1: .*{NEW}.*write the uuid"):
+        asyncio.run(opened(new=P, new_at="leader:1").member("leader:1"))
+    assert asyncio.run(opened(new=P, new_at="leader:1").member(NEW)) == NamedNode(NEW, "leader:1")
 
 
 def test_a_removal_by_address_can_be_repeated() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from stelae.spi.errors import CallerError
 
@@ -14,9 +15,42 @@ SHOWN_MIN = 8
 _NEAR_MAX = 5
 _CLOSE = 0.5
 
+_Id = TypeVar("_Id", bound=str)
+
 
 class UnknownName(CallerError, code="UNKNOWN_NAME"):
     """Nothing has this name, or several ids begin with it."""
+
+
+class SharedAddress(CallerError, code="SHARED_ADDRESS"):
+    """Several nodes have the address that the user names."""
+
+
+def pick_node(
+    what: str, given: str, addresses: Mapping[_Id, str], see: str, names: Mapping[str, str] | None = None
+) -> str:
+    """Return the uuid of the node that the user names by an address, a uuid or another name.
+
+    A lost node and the one that replaces it may have one address. A command about one must not mean the other.
+
+    Args:
+        addresses: the address of each node, by its uuid.
+        names: the uuids of nodes, by their other names. Others than those of ``addresses`` may be among them.
+
+    Raises:
+        SharedAddress: several nodes have the address.
+        UnknownName: as ``pick``.
+    """
+    if len(at := nodes_at(given, addresses)) > 1:
+        fact = f"{len(at)} {what}s have the address {given}: {', '.join(at)}"
+        raise SharedAddress(f"{fact}; write the uuid of the one that you mean, or its first letters; see: {see}")
+    known = {name: str(node) for node, address in addresses.items() for name in (address, node)}
+    return pick(what, given, {**(names or {}), **known}, see)
+
+
+def nodes_at(address: str, addresses: Mapping[_Id, str]) -> list[_Id]:
+    """Return the uuids of the nodes that have an address, sorted."""
+    return sorted(node for node, found in addresses.items() if found == address)
 
 
 def pick(what: str, given: str, names: Mapping[str, str], see: str, *, shown: Iterable[str] | None = None) -> str:
