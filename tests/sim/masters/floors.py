@@ -92,6 +92,7 @@ COMING = {
         "followed_by_client",
         "followed_by_server",
         "foreign",
+        "lost_asked_for",
         "refused.CHANGE_NOT_YET",
         "refused.MEMBER_CHANGE_REFUSED",
         "refused.NOT_LEADER",
@@ -108,6 +109,7 @@ COMING = {
     )
 } | {"read.by_removed_master"}
 """What happens in runs in which masters come and go. ``emptied_and_started``: under the uuid of a lost disk.
+``lost_asked_for``: the same after its removal, and it is to be added again.
 
 ``copied``: a new master got the catalog as a copy, and ``copied_over``: so did one that was away for too long.
 

@@ -268,6 +268,14 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=13,
     ),
     Mutant(
+        name="masters: a removed voter is added with a new directory, which no leader fills",
+        rule="durability 31; ADR 80",
+        target=f"{DRIVER}.change_masters:MasterChanges._objection_to_data",
+        replacement=mutations.object_to_no_new_directory,
+        invariant="liveness",
+        seed=17,
+    ),
+    Mutant(
         name="masters: a server follows the newer config of another cluster with the same id",
         rule="ADR 80; issue, two clusters mixed up are refused or harmless",
         target="stelae.server.tserver.known_masters:KnownMasters.are_others",

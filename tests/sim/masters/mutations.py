@@ -212,6 +212,10 @@ def rank_the_oldest_first(original: Any, view: Any) -> Any:
     return (-config_id.term, -config_id.index), leads
 
 
+def object_to_no_new_directory(original: Any, self: Any, name: str, new: Any, answer: Any) -> Any:
+    return "" if answer.is_new else original(self, name, new, answer)
+
+
 def object_to_no_master(original: Any, self: Any, new: Any, answer: Any) -> str:
     return ""
 

@@ -43,6 +43,10 @@ STRIKES_SHARE: Final = 0.4
 """Of these, the share in which masters crash while they make a change of masters."""
 
 
+RETURNS_SHARE: Final = 0.5
+"""Of these, the share in which the operator asks for masters that were replaced because their disks were lost."""
+
+
 COPIES_SHARE: Final = 0.5
 """Of these, the share in which logs are collected early, so that new masters need copies of the catalog."""
 
@@ -85,8 +89,10 @@ class MastersOfRun:
         if changes:
             power = self.rng("power")
             strikes = power if chance(power, STRIKES_SHARE) else None
+            returning = self.rng("returns")
+            returns = returning if chance(returning, RETURNS_SHARE) else None
             rng = self.rng("operator")
-            self.operator = MastersOperator(world, rng, self.masters, self._new, self._foreign, strikes)
+            self.operator = MastersOperator(world, rng, self.masters, self._new, self._foreign, strikes, returns)
 
     def rng(self, name: str) -> random.Random:
         """Return a random stream for changes of masters."""

@@ -49,6 +49,9 @@ NEW_MASTERS_MAX = 6
 
 FOREIGN_ATTEMPTS = 4
 
+LOST_ATTEMPTS = 4
+"""How often a master whose disk was lost is asked for after its replacement, under its old uuid and in vain."""
+
 
 @dataclass(slots=True)
 class Goal:
@@ -73,6 +76,7 @@ class MastersOperator:
         make: makes one more master at a position. It is not started.
         foreign: a master of another cluster, if the run has one.
         strikes: draws crashes of masters that were just asked for a change; ``None``: only other faults hit them.
+        returns: draws the returns of masters whose disks were lost; ``None``: they are not asked for again.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class MastersOperator:
         make: Callable[[int], SimMaster],
         foreign: SimMaster | None,
         strikes: random.Random | None,
+        returns: random.Random | None,
     ) -> None:
         self.endpoint = SimEndpoint("op")
         self.stopping = False
@@ -92,6 +97,7 @@ class MastersOperator:
         self._make = make
         self._foreign = foreign
         self._strikes = strikes
+        self._returns = returns
         self._first_new = len(masters)
         self._goal: Goal | None = None
         self._leader: NodeId | None = None
@@ -214,6 +220,20 @@ class MastersOperator:
             self._goal = None
             if goal.old is not None and goal.old.node_id not in self._lost:
                 self._dismiss(goal.old)
+            elif goal.old is not None and self._returns is not None:
+                wait_us = between(self._returns, *AWAY_US)
+                self._after(wait_us, partial(self._return_lost, goal.old, self._returns, LOST_ATTEMPTS))
+
+    def _return_lost(self, lost: SimMaster, rng: random.Random, attempts: int) -> None:
+        """Ask for a removed master that has an empty directory. The leader must refuse it."""
+        view = self.following.view
+        if self.stopping or not attempts or view is None or view.config is None:
+            return
+        if not lost.endpoint.up:
+            self._switch_on(lost)
+        self._world.coverage.hit("masters.lost_asked_for")
+        self._send(rng, AddServer(node_id=lost.node_id, address=lost.address), view.config)
+        self._after(between(rng, *PACE_US), partial(self._return_lost, lost, rng, attempts - 1))
 
     def _attempt_foreign(self, goal: Goal, config: TabletConfig) -> None:
         assert goal.new is not None
@@ -233,10 +253,16 @@ class MastersOperator:
             self._after(between(self._rng, *AWAY_US), lambda: self._switch_on(removed))
 
     def _ask(self, change: MemberChange, config: TabletConfig) -> None:
-        """Ask the leader, as far as it is known, for a change that is meant for this config."""
+        """Ask for a change that is meant for this config. The master that is asked may crash."""
+        master = self._send(self._rng, change, config)
+        if self._strikes is not None and not self._world.healed and chance(self._strikes, STRUCK):
+            self._after(between(self._strikes, *STRUCK_US), partial(self._strike, self._strikes, master))
+
+    def _send(self, rng: random.Random, change: MemberChange, config: TabletConfig) -> SimMaster:
+        """Send a change to the leader, as far as it is known. Return the master that is asked."""
         known = self._masters.get(self._leader) if self._leader is not None else None
         masters = self.following.masters
-        master = known if known is not None and below(self._rng, 4) else pick(self._rng, masters)
+        master = known if known is not None and below(rng, 4) else pick(rng, masters)
         body, network = encode(ChangeMastersRequest(change, config.op_id)), self._world.network
 
         def answer(result: CallAnswer) -> None:
@@ -248,8 +274,7 @@ class MastersOperator:
             CHANGE_MASTERS,
             lambda: master.receive_request(NODE_ID, CHANGE_MASTERS, body, answer),
         )
-        if self._strikes is not None and not self._world.healed and chance(self._strikes, STRUCK):
-            self._after(between(self._strikes, *STRUCK_US), partial(self._strike, self._strikes, master))
+        return master
 
     def _strike(self, rng: random.Random, master: SimMaster) -> None:
         """Crash a master that makes a change, and start it again later."""
