@@ -14,8 +14,10 @@ import pytest
 from stelae.check.cluster_check import check
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.protocol.catalog_names import SYSTEM_TABLET
+from stelae.protocol.codec import encode
 from stelae.protocol.master_errors import TooFewServers
-from stelae.spi.errors import MemberChangeRefused, Unavailable
+from stelae.protocol.master_messages import READ, CatalogReadRequest, ListTables
+from stelae.spi.errors import MemberChangeRefused, NotLeader, Unavailable
 from stelae.spi.ids import ClusterId, NodeId
 from stelae.wire.refusals import WrongCluster
 from tests.e2e import in_process
@@ -71,6 +73,11 @@ def test_a_removed_master_says_so_leads_clients_to_the_others_and_may_be_added_a
                 await cluster.start(gone)
                 await until(lambda: "this master was removed: config " in caplog.text)
                 assert "add it again with: stelae master add" in caplog.text
+                present = ", ".join(cluster.addresses[master] for master in sorted(others))
+                for staleness_ms in (0, 600_000):
+                    read = encode(CatalogReadRequest(question=ListTables(), staleness_ms=staleness_ms))
+                    with pytest.raises(NotLeader, match=f"this master was removed: .* has the masters {present}"):
+                        await client.connection.ask(gone, READ, read)
                 there = cluster.addresses[gone]
                 words = ("master", "describe", there, "--connect", there, "--json")
                 shown = json.loads((await asyncio.to_thread(in_process.stelae, *words)).stdout)

@@ -9,6 +9,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from stelae.host.hybrid_clock import ClockSettings, timestamp
 from stelae.host.read_faults import ReadFaults
 from stelae.protocol.catalog_names import SYSTEM_TABLET
@@ -19,6 +21,7 @@ from stelae.server.master.core.events import Event
 from stelae.server.master.core.master_core import MasterCore
 from stelae.server.master.driver.master import Master
 from stelae.spi.consensus import Role
+from stelae.spi.errors import StelaeError
 from stelae.spi.ids import ZERO, ClusterId, IncarnationId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, TabletConfig
@@ -199,6 +202,17 @@ class DriverOnFakes:
             sender=server, kind=HEARTBEAT, body=[encode(heartbeat)], reply=lambda _: None, refuse=lambda _: None
         )
         self.handlers[HEARTBEAT](request)
+
+    def ask(self, kind: str, body: msgspec.Struct) -> StelaeError | None:
+        """Send a request; return the error with which the handler refuses it at once."""
+        request = SimpleNamespace(
+            sender=OTHER, kind=kind, body=[encode(body)], reply=lambda _: None, refuse=lambda _: None
+        )
+        try:
+            self.handlers[kind](request)
+        except StelaeError as error:
+            return error
+        return None
 
     def _call(self, to: NodeId, kind: str, frames: Sequence[bytes], *, deadline_ms: int) -> Any:
         self.calls.append((to, kind))

@@ -54,7 +54,7 @@ class Leader:
         catalog = SimpleNamespace(cluster_created_us=cluster_created_us)
         self.obstacle = ""
         core: Any = SimpleNamespace(catalog=catalog, obstacle_to_removal=lambda now_us: self.obstacle)
-        MasterChanges(node, lambda: self.replica, lambda: core).serve()
+        MasterChanges(node, lambda: self.replica, lambda: core, lambda: None).serve()
 
     def ask(self, change: MemberChange, seen: OpId | None = None) -> None:
         body = [msgspec.msgpack.encode(ChangeMastersRequest(change, seen))]

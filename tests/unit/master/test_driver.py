@@ -9,13 +9,17 @@ from types import SimpleNamespace
 import pytest
 
 from stelae.host.hybrid_clock import ClockSettings
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest, DeleteTable, ListTables
+from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest, MastersView
 from stelae.protocol.read_index_messages import READ_INDEX
 from stelae.server.master.core.events import AskPolicy, CaughtUp, EntryApplied, MasterLeaderChanged, MasterTick, Planned
 from stelae.server.master.core.freshness import FOLLOWING_US
 from stelae.server.master.core.proposals import PolicyProposal
 from stelae.server.master.driver.masters_watch import LOOK_US
 from stelae.server.master.driver.server_links import SILENT_US
-from stelae.spi.ids import OpId
+from stelae.spi.errors import NotLeader
+from stelae.spi.ids import ClientId, OpId
+from stelae.spi.members import Member, RemoveServer, TabletConfig
 from stelae.spi.policy import PolicySnapshot
 from tests.unit.master.driver_on_fakes import DriverOnFakes
 from tests.unit.master.master_with_servers import ME, OTHER, SERVERS, WALL_US
@@ -103,15 +107,15 @@ def test_links_to_a_server_are_closed_once_it_was_silent_for_long_and_open_again
     """Each server that was replaced left links to every master, which tried to connect for ever."""
     driver = DriverOnFakes()
     driver.elect(1, OTHER)
-    driver.hear(SERVER)
+    driver.hear(SERVER)  # Its answer has the newer config, so it is not refused.
     driver.pass_us(SILENT_US)
     assert driver.added == [SERVER] and driver.removed == []
-    driver.hear(SERVER)
+    driver.hear(SERVER)  # Its answer has the newer config, so it is not refused.
     driver.pass_us(SILENT_US)
     assert driver.removed == []
     driver.pass_us(2 * LOOK_US)
     assert driver.removed == [SERVER]
-    driver.hear(SERVER)
+    driver.hear(SERVER)  # Its answer has the newer config, so it is not refused.
     assert driver.added == [SERVER] * 3
 
 
@@ -132,3 +136,21 @@ def test_a_policy_that_raises_is_logged_with_the_kind_and_the_place_of_its_error
     assert "the policy failed: KeyError('x'); nothing is planned" in caplog.text
     assert "in plan" in caplog.text
     assert Planned(7, PolicyProposal()) in [event for step in steps for event in step]
+
+
+def test_a_removed_master_refuses_reads_however_old_and_changes() -> None:
+    """It answered reads that may be old, as long as the catalog of its time was young enough."""
+    driver = DriverOnFakes(OpId(1, 5), stamped_us=WALL_US)
+    read = CatalogReadRequest(question=ListTables(), staleness_ms=600_000)
+    assert driver.ask(READ, read) is None, "it is answered in the next step"
+    others = (Member(node_id=OTHER, address="b:1"),)
+    driver.master._watch._heard = MastersView(
+        node_id=OTHER, config=TabletConfig(op_id=OpId(3, 9), members=others), leader=OTHER, cluster_created_us=0
+    )
+    change = ChangeRequest(client_id=ClientId("c"), sequence=1, first_incomplete=1, change=DeleteTable(table="t"))
+    removal = RemoveServer(node_id=OTHER)
+    for kind, body in ((READ, read), (CHANGE, change), (CHANGE_MASTERS, ChangeMastersRequest(removal))):
+        refused = driver.ask(kind, body)
+        assert isinstance(refused, NotLeader) and refused.leader == OTHER
+        assert "this master was removed: config 3.9 has the masters b:1" in str(refused)
+    driver.hear(SERVER)  # Its answer has the newer config, so it is not refused.

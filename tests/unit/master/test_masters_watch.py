@@ -12,7 +12,7 @@ import pytest
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
 from stelae.server.master.driver.masters_watch import LOOK_US, MastersWatch
-from stelae.spi.errors import Unavailable
+from stelae.spi.errors import NotLeader, Unavailable
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.recovery_epoch import first_term
@@ -114,6 +114,16 @@ def test_a_removed_master_learns_it_from_the_others_says_so_once_and_names_them(
     (told,) = [record.getMessage() for record in caplog.records]
     assert "was removed: config 3.9 has the masters b:1, c:1, d:1" in told and "add it again with" in told
     assert D in master.asked, "it asks the masters that it has heard of, too"
+
+
+def test_a_removed_master_refuses_with_the_addresses_of_the_present_masters_and_who_leads() -> None:
+    master = Watched(config(OpId(2, 7), A, B, C))
+    master.watch.check_present()
+    master.answers = {B: said(B, config(OpId(3, 9), B, C, D), leader=D)}
+    master.pass_a_look()
+    with pytest.raises(NotLeader, match=r"config 3\.9 has the masters b:1, c:1, d:1") as refused:
+        master.watch.check_present()
+    assert refused.value.leader == D
 
 
 def test_a_master_that_a_recovery_left_behind_is_not_to_be_added_with_its_directory(

@@ -45,14 +45,20 @@ class MasterChanges:
     Args:
         replica: returns the replica of the system tablet, if it is up.
         core: returns the core, once the catalog is loaded.
+        check_present: raises the refusal if this master was removed.
     """
 
     def __init__(
-        self, node: MasterNode, replica: Callable[[], SystemReplica | None], core: Callable[[], MasterCore | None]
+        self,
+        node: MasterNode,
+        replica: Callable[[], SystemReplica | None],
+        core: Callable[[], MasterCore | None],
+        check_present: Callable[[], None],
     ) -> None:
         self._node = node
         self._replica = replica
         self._core = core
+        self._check_present = check_present
 
     def serve(self) -> None:
         """Register the handler."""
@@ -61,6 +67,7 @@ class MasterChanges:
     def _change(self, request: IncomingRequest) -> None:
         asked = decode(only_frame(request), ChangeMastersRequest)
         check_change(asked.change)
+        self._check_present()
         replica = self._leading()
         match asked.change:
             case AddServer(member_type=MemberType.PRE_VOTER) as new:

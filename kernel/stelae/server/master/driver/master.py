@@ -118,12 +118,13 @@ class Master:
         self._timer: Timer | None = None
         self._leadership: tuple[int, NodeId | None] = (0, None)  #: Term and leader that the core knows.
         self._links = ServerLinks(node)
-        self._requests = OpenRequests(node, lambda: self.core is not None, self._take, self._links)
+        self._watch = MastersWatch(node, tablet.members, self._catalog, self._look)
+        is_ready, check_present = (lambda: self.core is not None), self._watch.check_present
+        self._requests = OpenRequests(node, is_ready, check_present, self._take, self._links)
         self._read_index = LeaderReadIndex(node, lambda: self._replica, self._take)
         self._proposals = self._new_proposals()
         self._first_start = FirstStart(node, tablet, loader, create_tablet, self._catalog)
-        self._watch = MastersWatch(node, tablet.members, self._catalog, self._look)
-        self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core)
+        self._changes = MasterChanges(node, lambda: self._replica, lambda: self.core, check_present)
         self._masters: MastersChanged | None = None  #: The configs that the core knows.
 
     # -- life ------------------------------------------------------------------------------------

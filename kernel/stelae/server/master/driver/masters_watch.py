@@ -21,6 +21,7 @@ from stelae.server.frames import only_frame
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode, PendingCall, SystemReplica, leader_known_to
 from stelae.server.masters_answer import masters_in
+from stelae.spi.errors import NotLeader
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.recovery_epoch import recovery_epoch
 
@@ -113,6 +114,16 @@ class MastersWatch:
         if replica is None or not replica.status.config.members or config is None:
             return False
         return config.member(self._node.node_id) is None
+
+    def check_present(self) -> None:
+        """Raise ``NotLeader`` with the addresses of the present masters if this one was removed.
+
+        What it has is still a catalog of its time, but nobody tells it any more how old that is."""
+        config = self.config
+        if self.removed and config is not None:
+            masters = ", ".join(member.address for member in config.members)
+            fact = f"this master was removed: config {config.op_id} has the masters {masters}"
+            raise NotLeader(self.view().leader, fact)
 
     def view(self) -> MastersView:
         """Return what this master answers."""

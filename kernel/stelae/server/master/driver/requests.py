@@ -25,16 +25,24 @@ class OpenRequests:
 
     Args:
         is_ready: whether the core has begun; requests are refused before.
+        check_present: raises the refusal of changes and reads if this master was removed. Heartbeats are answered then,
+            too: the answer has the newer config.
         take: takes an event for the core's next step.
         links: to the servers that are heard.
     """
 
     def __init__(
-        self, node: MasterNode, is_ready: Callable[[], bool], take: Callable[[Event], None], links: ServerLinks
+        self,
+        node: MasterNode,
+        is_ready: Callable[[], bool],
+        check_present: Callable[[], None],
+        take: Callable[[Event], None],
+        links: ServerLinks,
     ) -> None:
         self._node = node
         self._links = links
         self._is_ready = is_ready
+        self._check_present = check_present
         self._take = take
         self._open: dict[int, IncomingRequest] = {}
         self._last_token = 0
@@ -57,10 +65,12 @@ class OpenRequests:
     def _change(self, request: IncomingRequest) -> None:
         self._node.metrics.count("master_changes_asked")
         change = self._decode(request, ChangeRequest)
+        self._check_present()
         self._take(ChangeAsked(self._token(request), change))
 
     def _read(self, request: IncomingRequest) -> None:
         read = self._decode(request, CatalogReadRequest)
+        self._check_present()
         self._take(ReadAsked(self._token(request), read))
 
     def _heartbeat(self, request: IncomingRequest) -> None:
