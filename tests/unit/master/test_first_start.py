@@ -97,3 +97,18 @@ def test_a_master_that_never_voted_waits_to_join() -> None:
         master.pass_a_moment()
         assert "to let it join, run: stelae master add a:1" in master.waits_for and not master.failed
         assert (master.says().stage, master.says().is_new) == (BootstrapStage.NEW, True)
+
+
+def test_a_new_master_that_lists_itself_with_present_masters_is_told_only_to_join_and_by_a_master_that_knows() -> None:
+    """It was told to connect to itself, to make all files alike, and to format live masters anew."""
+    master = Starting({C: begun(B, C, D), D: begun(B, C, D)})
+    master.pass_a_moment()
+    told = "the cluster has begun without this master (according to c:1, d:1)"
+    assert master.waits_for == f"{told}; to let it join, run: stelae master add a:1 --connect c:1"
+
+
+def test_masters_of_a_new_cluster_whose_lists_differ_are_told_so() -> None:
+    answer = msgspec.structs.replace(begun(), stage=BootstrapStage.NEW, cluster_created_us=0)
+    master = Starting({B: answer})
+    master.pass_a_moment()
+    assert "make [masters] alike in every node.toml" in master.waits_for and not master.created

@@ -128,18 +128,17 @@ class FirstStart:
         if self._node.replicas.get(SYSTEM_TABLET) is not None:  # The leader of a cluster has filled it meanwhile.
             self._loader.delayed.pop(SYSTEM_TABLET, None)
             return
-        differences = self._comparison.differences(answers)
         begun = stages(answers, BootstrapStage.BEGUN)
         if voted := voter_according_to(answers, self._node.node_id):
             self._refuse_for_good(voted)
             return
         if begun or not self._is_listed:
-            self._ask_again("; ".join([self._joins(begun), *(differences if self._is_listed else [])]))
+            self._ask_again(self._joins(begun))  # No file has to be edited for that, so differences do not matter.
             return
         unsure = [
             f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
         ]
-        obstacle = "; ".join([*differences, *silent(answers), *unsure])
+        obstacle = "; ".join([*self._comparison.differences(answers), *silent(answers), *unsure])
         if obstacle:
             self._ask_again(obstacle)
         else:
@@ -151,14 +150,13 @@ class FirstStart:
 
     def _joins(self, begun: list[str]) -> str:
         """Return what a master waits for that joins a cluster."""
-        node = self._node
-        told = f"the cluster has begun without this master (according to {', '.join(begun)})"
-        if not begun:
-            listed = ", ".join(member.address for member in self._tablet.members)
-            told = f"[masters] does not list this master, and no cluster is known at {listed}"
-        return (
-            f"{told}; to let it join, run: stelae master add {node.address} --connect {self._tablet.members[0].address}"
-        )
+        if begun:
+            told, master = f"the cluster has begun without this master (according to {', '.join(begun)})", begun[0]
+        else:
+            listed = [member.address for member in self._tablet.members]
+            told = f"[masters] does not list this master, and no cluster is known at {', '.join(listed)}"
+            master = listed[0]
+        return f"{told}; to let it join, run: stelae master add {self._node.address} --connect {master}"
 
     def _created(self, error: StelaeError | None) -> None:
         if error is None:
