@@ -12,7 +12,15 @@ from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapAnswe
 from stelae.protocol.masters_messages import CHANGE_MASTERS, ChangeMastersRequest
 from stelae.server.master.driver.change_masters import ANSWER_MS, MasterChanges
 from stelae.spi.consensus import Role
-from stelae.spi.errors import CallerError, ChangeNotYet, MemberChangeRefused, NotLeader, StelaeError, Unavailable
+from stelae.spi.errors import (
+    CallerError,
+    ChangeNotYet,
+    MemberChangeRefused,
+    NotLeader,
+    StelaeError,
+    Unavailable,
+    WrongConfigId,
+)
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 from stelae.spi.recovery_epoch import first_term
@@ -37,6 +45,8 @@ class Leader:
         self.answers = list(answers)
         self.changes: list[tuple[MemberChange, OpId | None]] = []
         self.refused: list[StelaeError] = []
+        self.refusal: StelaeError | None = None  #: The answer of consensus to changes; ``None``: they are made.
+        self.appended: TabletConfig | None = None  #: The config in force from then on, if it is another one.
         self.replied = 0
         self.links: set[NodeId] = set()
         self.turns = ManualTurns()
@@ -75,6 +85,11 @@ class Leader:
         self.replied += 1
 
     def _changed(self, change: MemberChange, done: Any, *, committed_config_id: OpId | None) -> None:
+        if self.appended is not None:
+            self.replica.status.config = self.appended
+        if self.refusal is not None:
+            done(self.refusal)
+            return
         self.changes.append((change, committed_config_id))
         done(CONFIG)
 
@@ -233,6 +248,28 @@ def test_a_leader_that_is_deposed_while_it_asks_changes_nothing() -> None:
     leader.replica.status.role = Role.FOLLOWER
     leader.pass_us(ANSWER_MS * 1_000)
     assert leader.changes == [] and [type(error) for error in leader.refused] == [NotLeader]
+    assert leader.links == set(), "they tried to connect until the master was started again"
+
+
+def test_a_change_that_consensus_refuses_leaves_no_links_unless_the_node_is_a_member() -> None:
+    leader = Leader(says(BootstrapStage.NEW, members=()))
+    leader.refusal = WrongConfigId("another config is committed")
+    leader.ask(ADD)
+    assert leader.refused == [leader.refusal] and leader.links == set()
+    leader.refusal = Unavailable("deposed: the outcome is unknown")
+    joined = Member(node_id=NEW, address=ADD.address, member_type=MemberType.PRE_VOTER)
+    leader.appended = msgspec.structs.replace(CONFIG, members=(*CONFIG.members, joined))
+    leader.ask(ADD)
+    assert leader.refused[1:] == [leader.refusal] and leader.links == {NEW}
+
+
+def test_two_requests_for_one_node_do_not_close_each_others_links() -> None:
+    leader = Leader(says(BootstrapStage.UNKNOWN), says(BootstrapStage.UNKNOWN), says(BootstrapStage.NEW, members=()))
+    leader.ask(ADD)
+    leader.ask(ADD)
+    leader.links.clear()  # The other one was refused.
+    leader.pass_us(ANSWER_MS * 1_000)
+    assert leader.changes == [(ADD, None)] * 2 and leader.links == {NEW}
 
 
 def test_a_removal_and_a_new_address_ask_nobody() -> None:

@@ -29,6 +29,7 @@ from stelae.spi.errors import (
     StelaeError,
     Unavailable,
 )
+from stelae.spi.ids import NodeId
 from stelae.spi.members import AddServer, MemberType, RemoveServer, TabletConfig
 from stelae.spi.recovery_epoch import recovery_id
 
@@ -107,9 +108,9 @@ class MasterChanges:
         """Make the change if the new master answers and may join."""
         turns = self._node.turns
         until_us = turns.now_us() + ANSWER_MS * 1_000
-        self._node.messenger.add_peer(new.node_id, new.address)
 
         def ask() -> None:
+            self._node.messenger.add_peer(new.node_id, new.address)  # Another request for it may have closed the links.
             body = [encode(BootstrapRequest())]
             call = self._node.messenger.call(new.node_id, BOOTSTRAP, body, deadline_ms=ANSWER_MS)
             call.add_done_callback(answered)
@@ -122,6 +123,7 @@ class MasterChanges:
             try:
                 self._make_unless_refused(request, asked, new, answer)
             except StelaeError as error:
+                self._close_links(new.node_id)
                 request.refuse(error)
 
         ask()
@@ -133,10 +135,8 @@ class MasterChanges:
         new: AddServer,
         answer: BootstrapAnswer | StelaeError,
     ) -> None:
-        replica = self._leading()
+        self._leading()
         if reason := self._objection(new, answer):
-            if replica.status.config.member(new.node_id) is None:
-                self._node.messenger.remove_peer(new.node_id)
             raise MemberChangeRefused(f"{reason}; nothing was changed")
         self._make(request, asked)
 
@@ -185,11 +185,19 @@ class MasterChanges:
     def _make(self, request: IncomingRequest, asked: ChangeMastersRequest) -> None:
         def done(result: TabletConfig | StelaeError) -> None:
             if isinstance(result, StelaeError):
+                if isinstance(asked.change, AddServer):
+                    self._close_links(asked.change.node_id)
                 request.refuse(result)
             else:
                 request.reply([encode(ChangeMembersReply(result))])
 
         self._leading().change_members(asked.change, done, committed_config_id=asked.committed_config_id)
+
+    def _close_links(self, node_id: NodeId) -> None:
+        """Close the links to a node that is no member: they would try to connect for ever."""
+        replica = self._replica()
+        if replica is None or replica.status.config.member(node_id) is None:
+            self._node.messenger.remove_peer(node_id)
 
 
 def _may_change(answer: BootstrapAnswer | StelaeError) -> bool:
