@@ -13,11 +13,11 @@ import msgspec
 from stelae.check.cluster_state import ClusterState
 from stelae.check.health import Members, NodeFacts, TableHealth, TabletHealth, TabletVerdict
 from stelae.check.setting_differences import Severity, differences, versions
-from stelae.protocol.catalog_names import ServerMode, TableId, TableState
+from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode, TableId, TableState
 from stelae.protocol.members_text import members_text
 from stelae.protocol.node_messages import NodeInfo, QuarantineInfo, ReplicaFacts
 from stelae.spi.ids import TabletId
-from stelae.spi.members import VOTING, TabletConfig
+from stelae.spi.members import VOTING, Member, TabletConfig
 
 SILENT_MS = 5_000
 """After this time without a heartbeat, masters place no new replica on a server."""
@@ -40,7 +40,7 @@ def findings(state: ClusterState, masters: TabletHealth, tables: Sequence[TableH
         *([_error(state.problem)] if state.problem else []),
         *_of_clocks(list(state.nodes.values())),
         *_of_masters(masters),
-        *_of_masters_config(state.masters_config),
+        *_of_masters_config(state),
         *_of_listed_masters(infos, state.masters_config),
         *_of_servers(state),
         *_of_connections(state),
@@ -141,8 +141,9 @@ def _clock_error_ms(info: NodeInfo | None) -> int:
     return found if isinstance(found, int) else CLOCK_ERROR_MS
 
 
-def _of_masters_config(config: TabletConfig | None) -> Iterator[Finding]:
+def _of_masters_config(state: ClusterState) -> Iterator[Finding]:
     """Warn of an even number of masters, and of one that has no vote yet: both are meant to last for a while only."""
+    config = state.masters_config
     if config is None:
         return
     count = len(config.voters())
@@ -151,8 +152,18 @@ def _of_masters_config(config: TabletConfig | None) -> Iterator[Finding]:
         yield _warning(f"{fact}: add one (stelae master add), or remove one (stelae master remove)")
     for member in config.members:
         if member.member_type not in VOTING:
-            step = "the leader gives it its vote once it has caught up; see: stelae master list"
+            step = _way_to_a_vote(member, state.nodes.get(member.node_id))
             yield _warning(f"master {member.address} is a {member.member_type} and has no vote: {step}")
+
+
+def _way_to_a_vote(member: Member, facts: NodeFacts | None) -> str:
+    """Return how a master gets its vote, or that it never can: a new directory of a former voter is not filled."""
+    waits = "the leader gives it its vote once it has caught up; see: stelae master list"
+    if member.was_voter is not True or facts is None or facts.problem or SYSTEM_TABLET in facts.reports:
+        return waits
+    fact = "it had a vote once, and has no replica now. The leader fills only what is left of its old one"
+    step = f"remove it (stelae master remove {member.node_id}), and add a master with a new uuid"
+    return f"{fact}: see stelae copy list; if it shows no copy, {step}"
 
 
 def _of_listed_masters(infos: Sequence[NodeInfo], config: TabletConfig | None) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ def _log(member: Member, view: ConfigView) -> str:
     if known is None:
         return "-"
     if known.state == "COPY":
-        return copy_text(member.member_type, view).partition(":")[0]
+        return copy_text(member, view).partition(":")[0]
     return f"entry {known.match_index} of {view.last.index}" + (", no rows" if known.log_only else "")
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
-from stelae.protocol.member_messages import ConfigView
+from stelae.protocol.member_messages import ConfigView, MemberProgress
 from stelae.spi.errors import MemberChangeRefused
 from stelae.spi.ids import ZERO, NodeId, OpId, TabletId
 from stelae.spi.members import (
     VOTING,
     AddServer,
     ChangeRole,
+    Member,
     MemberChange,
     MemberType,
     RemoveServer,
@@ -88,16 +89,20 @@ def is_promoted(node_id: NodeId, view: ConfigView) -> bool:
 def lag_text(node_id: NodeId, view: ConfigView) -> str:
     """Return in words how far a member has caught up with the log of the leader that gave the view."""
     member = view.config.member(node_id)
-    known = next((one for one in view.progress if one.node_id == node_id), None)
+    known = next(iter(_progress(node_id, view)), None)
     if member is None:
         return "not a member"
     if known is None:
         leads = node_id == view.node_id and view.role == "LEADER"
         return f"{member.member_type}, leads in term {view.term}" if leads else member.member_type.value
     if known.state == "COPY":
-        return f"{member.member_type}, {copy_text(member.member_type, view)}"
+        return f"{member.member_type}, {copy_text(member, view)}"
     rows = ", without rows" if known.log_only else ""
     return f"{member.member_type}, has entry {known.match_index} of {view.last.index}{rows}"
+
+
+def _progress(node_id: NodeId, view: ConfigView) -> list[MemberProgress]:
+    return [one for one in view.progress if one.node_id == node_id]
 
 
 def unfinished_text(node_id: NodeId, replaced: NodeId | None, view: ConfigView) -> str:
@@ -109,14 +114,25 @@ def unfinished_text(node_id: NodeId, replaced: NodeId | None, view: ConfigView) 
         return f"{fact}; {how}. {ending.capitalize()}"
     then = "" if replaced is None else f", the masters then remove node {replaced}"
     fact = f"node {node_id} is not a voter yet: {lag_text(node_id, view)}"
+    member = view.config.member(node_id)
+    if member is not None and _is_former(member) and any(one.state == "COPY" for one in _progress(node_id, view)):
+        return f"{fact}. Otherwise the leader goes on by itself{then}, and {ending}"
     return f"{fact}; the leader goes on by itself{then}, and {ending}"
 
 
-def copy_text(member_type: MemberType, view: ConfigView) -> str:
+def _is_former(member: Member) -> bool:
+    """Return whether a member without a vote had one. The leader does not copy to a new directory of it."""
+    return member.was_voter is True and member.member_type in (MemberType.PRE_VOTER, MemberType.NON_VOTER)
+
+
+def copy_text(member: Member, view: ConfigView) -> str:
     """Return in words why a leader sends a member nothing from its log (state ``"COPY"``)."""
+    if _is_former(member):
+        step = "if it has lost that, remove this member, and add one with a new uuid"
+        return f"needs a copy over its old replica, because it had a vote: {step}"
     if view.log_base != ZERO:
         return f"needs a copy: the leader's log begins behind entry {view.log_base}"
-    if member_type in VOTING:
+    if member.member_type in VOTING:
         return "has lost its replica: remove this member, and add one on another node"
     return "has no replica yet: the leader asks for one, or for a copy over the replica that was deleted there"
 

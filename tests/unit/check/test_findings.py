@@ -380,7 +380,27 @@ def test_an_even_number_of_masters_and_one_without_a_vote_are_told_with_the_next
     even = the_warning(cluster(masters_config=masters_config(voter, voter)))
     assert even.startswith("2 masters vote, which tolerate no more failures than 1: add one (stelae master add)")
     joins = the_warning(cluster(masters_config=masters_config(voter, new)))
-    assert joins.startswith("master m1:1 is a PRE_VOTER and has no vote")
+    assert joins.startswith("master m1:1 is a PRE_VOTER and has no vote: the leader gives it its vote")
+
+
+def test_a_former_voter_without_its_replica_is_to_be_replaced_and_gets_no_vote() -> None:
+    """It was said that the leader gives it its vote once it has caught up. Its new directory is never filled."""
+    config = masters_config(MemberType.VOTER, MemberType.PRE_VOTER)
+    former = msgspec.structs.replace(config.members[1], was_voter=True)
+    config = msgspec.structs.replace(config, members=(config.members[0], former))
+    node = former.node_id
+    for facts, words in (
+        (
+            said(node, "master", reports={}),
+            f"remove it (stelae master remove {node}), and add a master with a new uuid",
+        ),
+        (said(node, "master"), "the leader gives it its vote once it has caught up"),
+    ):
+        _, warnings = judged(cluster(facts, masters_config=config))
+        assert [words in text for text in warnings if "has no vote" in text] == [True], warnings
+    silent = NodeFacts(node_id=node, address="m1:1", problem="it is down")
+    _, warnings = judged(cluster(silent, masters_config=config))
+    assert [text for text in warnings if "the leader gives it its vote" in text], "it may have its old directory"
 
 
 def listing(*masters: NodeId) -> tuple[tuple[NodeId, str], ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from stelae.client.member_goals import is_made, is_promoted, lag_text
+from stelae.client.member_goals import is_made, is_promoted, lag_text, unfinished_text
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.members import AddServer, ChangeRole, MemberChange, MemberType, RemoveServer
 from tests.unit.client.member_views import LEADER, NEW, OTHER, config, view
@@ -66,3 +67,16 @@ def test_a_member_that_is_sent_nothing_is_said_to_need_a_copy_only_where_the_log
     assert found == "PRE_VOTER, needs a copy: the leader's log begins behind entry 1.4"
     assert "has no replica yet" in lag_text(NEW, view(P, state="COPY", log_base=ZERO))
     assert "has lost its replica" in lag_text(NEW, view(V, state="COPY", log_base=ZERO))
+
+
+@pytest.mark.parametrize("log_base", [ZERO, OpId(1, 4)])
+def test_a_former_voter_that_needs_a_copy_may_never_get_its_vote(log_base: OpId) -> None:
+    """It was said that the leader goes on by itself. It fills no new directory of a node that had a vote."""
+    plain = view(P, state="COPY", log_base=log_base)
+    assert "the leader goes on by itself" in unfinished_text(NEW, None, plain)
+    members = tuple(replace(one, was_voter=True) if one.node_id == NEW else one for one in plain.config.members)
+    former = replace(plain, config=replace(plain.config, members=members))
+    told = unfinished_text(NEW, None, former)
+    assert "if it has lost that, remove this member, and add one with a new uuid. Otherwise the leader goes on" in told
+    follows = replace(former, progress=view(P, match=3).progress)
+    assert "has entry 3 of 9; the leader goes on by itself" in unfinished_text(NEW, None, follows)
