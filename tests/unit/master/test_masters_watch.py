@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stelae.protocol.catalog_names import SYSTEM_TABLET
 from stelae.protocol.masters_messages import MASTERS, MastersRequest, MastersView
@@ -42,7 +43,9 @@ class Watched:
             status = SimpleNamespace(config=own, committed_config=own, leader=leader)
             self.replicas[SYSTEM_TABLET] = SimpleNamespace(status=status, failure="")
         messenger = SimpleNamespace(serve=self._serve, add_peer=lambda *_: None, call=self._call)
-        node: Any = SimpleNamespace(node_id=A, turns=self.turns, replicas=self.replicas, messenger=messenger)
+        node: Any = SimpleNamespace(
+            node_id=A, address="a:1", turns=self.turns, replicas=self.replicas, messenger=messenger
+        )
         self.watch = MastersWatch(node, config(ZERO, A, B, C).members, self._catalog, self._looked)
         self.watch.start()
 
@@ -124,6 +127,24 @@ def test_a_removed_master_refuses_with_the_addresses_of_the_present_masters_and_
     with pytest.raises(NotLeader, match=r"config 3\.9 has the masters b:1, c:1, d:1") as refused:
         master.watch.check_present()
     assert refused.value.leader == D
+
+
+def test_a_master_that_was_copied_to_before_it_is_added_is_not_called_removed(caplog: pytest.LogCaptureFixture) -> None:
+    """Step 7 of the offline replacement: it said that it was removed, and is to be added again."""
+    master = Watched(config(OpId(2, 7), B, C, D))
+    with caplog.at_level(logging.WARNING):
+        master.pass_a_look()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "this master was not added yet: config 2.7 has the masters b:1, c:1, d:1" in told
+    assert "stelae master add a:1, or stelae master replace" in told
+    with pytest.raises(NotLeader, match="this master was not added yet"):
+        master.watch.check_present()
+
+
+def test_a_former_voter_is_called_removed_also_if_its_own_config_does_not_list_it() -> None:
+    own = replace(config(OpId(2, 7), B, C, D), former_voters=(A,))
+    with pytest.raises(NotLeader, match="this master was removed"):
+        Watched(own).watch.check_present()
 
 
 def test_a_master_that_a_recovery_left_behind_is_not_to_be_added_with_its_directory(

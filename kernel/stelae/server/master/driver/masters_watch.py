@@ -107,23 +107,33 @@ class MastersWatch:
 
     @property
     def removed(self) -> bool:
-        """Whether this node was a master: it has a replica of the system tablet, and the newest config lists others.
+        """Whether this node has a replica of the system tablet, and the newest config does not list it.
 
-        A replica that was just created, and gets its config with the log, lists no masters."""
+        It was a master, or it has a copy from before it was added. A replica that was just created, and gets its config
+        with the log, lists no masters."""
         replica, config = self._replica(), self.config
         if replica is None or not replica.status.config.members or config is None:
             return False
         return config.member(self._node.node_id) is None
 
     def check_present(self) -> None:
-        """Raise ``NotLeader`` with the addresses of the present masters if this one was removed.
+        """Raise ``NotLeader`` with the addresses of the present masters if this one was removed, or not added yet.
 
         What it has is still a catalog of its time, but nobody tells it any more how old that is."""
         config = self.config
         if self.removed and config is not None:
             masters = ", ".join(member.address for member in config.members)
-            fact = f"this master was removed: config {config.op_id} has the masters {masters}"
+            fact = f"{self._absence(config)}: config {config.op_id} has the masters {masters}"
             raise NotLeader(self.view().leader, fact)
+
+    def _absence(self, config: TabletConfig) -> str:
+        return "this master was removed" if self._was_member(config) else "this master was not added yet"
+
+    def _was_member(self, config: TabletConfig) -> bool:
+        """Whether this node was a master once. An offline copy fills a directory before its node is a master."""
+        own, node_id = self._own, self._node.node_id
+        configs = [config] if own is None else [config, own]
+        return any(one.member(node_id) is not None or node_id in one.former_voters for one in configs)
 
     def view(self) -> MastersView:
         """Return what this master answers."""
@@ -181,12 +191,13 @@ class MastersWatch:
             self._heard = view
 
     def _tell_removal(self) -> None:
-        """Say once in the log that this master was removed, and what to do."""
+        """Say once in the log that this master was removed, or not added yet, and what to do."""
         removed, config = self.removed, self.config
         if removed and not self._told_removed and config is not None:
             masters = ", ".join(member.address for member in config.members)
             log.warning(
-                "this master was removed: config %s has the masters %s. It serves the catalog no longer. %s",
+                "%s: config %s has the masters %s. It does not serve the catalog. %s",
+                self._absence(config),
                 config.op_id,
                 masters,
                 self._next_step(config),
@@ -194,13 +205,15 @@ class MastersWatch:
         self._told_removed = removed
 
     def _next_step(self, config: TabletConfig) -> str:
-        """Return what to do with this master, which was removed.
+        """Return what to do with this master, which the config does not list.
 
         One that a recovery has left behind may have committed entries that the survivor never had. Its replica would
         fail as soon as it follows the recovered log."""
         replica = self._replica()
         own = config if replica is None else replica.status.committed_config
         if recovery_epoch(own.op_id.term) == recovery_epoch(config.op_id.term):
+            if not self._was_member(config):
+                return f"To let it join, run: stelae master add {self._node.address}, or stelae master replace"
             return "Stop it, or add it again with: stelae master add"
         return (
             "The masters were recovered without it. Stop it. To use its machine again, format a new directory under a "
