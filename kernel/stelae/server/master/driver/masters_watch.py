@@ -119,7 +119,7 @@ class MastersWatch:
     def check_present(self) -> None:
         """Raise ``NotLeader`` with the addresses of the present masters if this one was removed, or not added yet.
 
-        What it has is still a catalog of its time, but nobody tells it any more how old that is."""
+        It gets no entries, so its catalog only grows older."""
         config = self.config
         if self.removed and config is not None:
             masters = ", ".join(member.address for member in config.members)
