@@ -8,6 +8,8 @@ from tests.sim.first_seeds import first_seeds, in_order
 from tests.sim.floors import never_met
 
 SEEDS = range(1, 41)
+MORE_SEEDS = range(41, 301)
+"""For what is rare, as many of these are run as it needs."""
 
 OFTEN = {
     "copies.hosted",
@@ -40,4 +42,5 @@ RARE = {
 
 def test_replicas_are_copied_in_every_way_and_no_invariant_is_violated() -> None:
     wanted = OFTEN | RARE if AT_LENGTH else set(OFTEN)
-    assert never_met(wanted, in_order(first_seeds().copies_floors, SEEDS), ProfileKind.COPIES) == []
+    more = MORE_SEEDS if AT_LENGTH else ()
+    assert never_met(wanted, in_order(first_seeds().copies_floors, SEEDS), ProfileKind.COPIES, more) == []

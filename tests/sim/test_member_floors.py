@@ -97,6 +97,7 @@ RARE = {
     "witness.creation_undone",
     "witness.newcomer_removed",
     move_name(Role.CANDIDATE, Cause.REMOVED),
+    move_name(Role.LEADER, Cause.MADE_LEARNER),
     move_name(Role.LEARNER, Cause.PERSIST_FAILED),
     move_name(Role.NON_PARTICIPANT, Cause.MADE_VOTER),
 }
@@ -106,8 +107,7 @@ _FOLLOWS_FIRST = "a candidate follows the leader that sends the config before th
 _FAILS_RARELY = "a write must fail on a replica that is no member; test_transitions.py has the cell"
 _WINS_BEFORE_COMMIT = (
     "a voter must win an election between the append of its removal or demotion and the commit, with the entry in its "
-    "log and in no other voter's; leader_outside_its_config.trace has the removal, leader_made_a_learner.trace the "
-    "demotion"
+    "log and in no other voter's; leader_outside_its_config.trace has the removal"
 )
 
 UNREACHABLE = {
@@ -116,7 +116,6 @@ UNREACHABLE = {
     move_name(Role.CANDIDATE, Cause.MADE_LEARNER): _FOLLOWS_FIRST,
     "witness.led_with_rows": "a leader promotes a witness as soon as it has its rows, so the witness would have to win "
     "an election before; witness_leads_with_rows.trace has it",
-    move_name(Role.LEADER, Cause.MADE_LEARNER): _WINS_BEFORE_COMMIT,
     move_name(Role.LEADER, Cause.REMOVED): _WINS_BEFORE_COMMIT,
     move_name(Role.LEADER, Cause.STEP_DOWN): "used for an orderly stop of a replica, which runs do not have",
     move_name(Role.NON_PARTICIPANT, Cause.PERSIST_FAILED): _FAILS_RARELY,
