@@ -225,7 +225,15 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.read_requests:ReadRequests.ask",
         replacement=mutations.answer_without_a_leader,
         invariant="removed_masters",
-        seed=20,
+        seed=91,
+    ),
+    Mutant(
+        name="masters: a master that knows of its removal answers reads that may be old",
+        rule="ADR 80; issue, a removed master still serves",
+        target=f"{DRIVER}.masters_watch:MastersWatch.check_present",
+        replacement=mutations.refuse_nothing,
+        invariant="removed_masters",
+        seed=32,
     ),
     Mutant(
         name="masters: a new master serves before it has applied what was there before it",

@@ -182,6 +182,10 @@ def answer_without_a_leader(original: Any, self: Any, event: Any, view: Any, lea
     return original(self, event, view, leadership, leader)
 
 
+def refuse_nothing(original: Any, self: Any) -> None:
+    pass
+
+
 def begin_as_if_current(original: Any, self: Any, replica: Any) -> None:
     original(self, replica)
     if not replica.status.config.members:

@@ -104,6 +104,11 @@ class SimMaster:
         return self._node.master.core
 
     @property
+    def knows_removal(self) -> bool:
+        """True if a process runs and knows a config of the masters that does not list it."""
+        return self._node is not None and self._node.master.knows_removal
+
+    @property
     def leader_term(self) -> int | None:
         """The term in which its replica of the system tablet believes to lead, or ``None``."""
         replica = self._replica

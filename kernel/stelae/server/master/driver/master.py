@@ -154,6 +154,11 @@ class Master:
                 "take its entry out of [masters]; then start this node, and run: stelae master replace",
             )
 
+    @property
+    def knows_removal(self) -> bool:
+        """Whether it knows a config of the masters that does not list it."""
+        return self._watch.removed
+
     def stop(self) -> None:
         """Decide nothing more."""
         self._first_start.stop()

@@ -14,7 +14,8 @@ class RemovedMasters(MastersInvariant):
 
     A read with a bound is answered at once only by a master that was one at some time within the bound. A removed one
     may not know of its removal, but no leader has told it since how far the log goes. A read for which a majority was
-    asked is answered only by a master that was one when the question arrived."""
+    asked is answered only by a master that was one when the question arrived. One that knows of its removal answers no
+    read at once."""
 
     name: ClassVar[str] = "removed_masters"
     source: ClassVar[str] = "issue: a master back from the dead after its removal is refused or harmless; ADR 80"
@@ -28,7 +29,9 @@ class RemovedMasters(MastersInvariant):
             self.fail(f"{master.endpoint.name} serves, and its config {config.op_id} does not list it")
 
     def on_answered(self, master: SimMaster, asked: ReadAsked, within_us: int) -> None:
-        """Check that the master was one within the bound of the question."""
+        """Check that the master was one within the bound of the question, and does not know that it is none."""
+        if asked.request.staleness_ms and master.knows_removal:
+            self.fail(f"{master.endpoint.name} answers a read that may be {within_us} us old, and knows of its removal")
         configs, now_us = self.world.configs, self.world.scheduler.now_us
         until_us = 0
         for number in reversed(range(len(configs))):
