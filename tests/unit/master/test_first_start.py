@@ -103,7 +103,7 @@ def test_a_new_master_that_lists_itself_with_present_masters_is_told_only_to_joi
     """It was told to connect to itself, to make all files alike, and to format live masters anew."""
     master = Starting({C: begun(B, C, D), D: begun(B, C, D)})
     master.pass_a_moment()
-    told = "the cluster has begun without this master (according to c:1, d:1)"
+    told = "the cluster has begun without this master (according to c:1, d:1) with the masters b:1, c:1, d:1"
     assert master.waits_for == f"{told}; to let it join, run: stelae master add a:1 --connect c:1"
 
 

@@ -34,6 +34,7 @@ from stelae.server.master.core.listed_masters import difference
 from stelae.server.master.driver.master_comparison import (
     MasterAnswers,
     MasterComparison,
+    masters_by,
     silent,
     stages,
     voter_according_to,
@@ -133,7 +134,9 @@ class FirstStart:
             self._refuse_for_good(voted)
             return
         if begun or not self._is_listed:
-            self._ask_again(self._joins(begun))  # No file has to be edited for that, so differences do not matter.
+            self._ask_again(
+                self._joins(answers, begun)
+            )  # No file has to be edited for that, so differences do not matter.
             return
         unsure = [
             f"master {address} cannot say yet whether it did" for address in stages(answers, BootstrapStage.UNKNOWN)
@@ -148,10 +151,12 @@ class FirstStart:
     def _is_listed(self) -> bool:
         return any(member.node_id == self._node.node_id for member in self._tablet.members)
 
-    def _joins(self, begun: list[str]) -> str:
+    def _joins(self, answers: MasterAnswers, begun: list[str]) -> str:
         """Return what a master waits for that joins a cluster."""
         if begun:
-            told, master = f"the cluster has begun without this master (according to {', '.join(begun)})", begun[0]
+            master = begun[0]
+            told = f"the cluster has begun without this master (according to {', '.join(begun)})"
+            told += f" with the masters {masters_by(answers[master])}"
         else:
             listed = [member.address for member in self._tablet.members]
             told = f"[masters] does not list this master, and no cluster is known at {', '.join(listed)}"

@@ -99,6 +99,14 @@ def _had_vote(answer: BootstrapAnswer, node_id: NodeId) -> bool:
     return node_id in answer.former_voters or (node_id in answer.members and node_id not in answer.joining)
 
 
+def masters_by(answer: BootstrapAnswer | StelaeError) -> str:
+    """Return the members of a master's system tablet, by their addresses in its file or else by their uuids."""
+    if isinstance(answer, StelaeError):
+        return "unknown"
+    addresses = dict(answer.masters)
+    return ", ".join(addresses.get(node_id, node_id) for node_id in answer.members)
+
+
 def answer_of(call: PendingCall) -> BootstrapAnswer | StelaeError:
     """Return the answer to a ``BootstrapRequest``, or why there is none."""
     if call.cancelled():
