@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stelae.cli import main as command_line
+from tests.sim.member_mutants import MEMBER_MUTANTS
 from tests.sim.mutants import MUTANTS
 from tests.sim.planting import planted
 
@@ -69,8 +70,37 @@ def test_a_failing_seed_is_shrunk_with_a_line_for_each_run(
     assert document["violation"]["invariant"] == MUTANTS[0].invariant
     assert document["faults"] == []
     assert document["operations_max"] == 4
+    assert document["changes_max"] is None
     assert document["reproduce"] == "stelae sim run --seed 1 --faults none --operations-max 4"
     assert printed.err.splitlines()[-1] == "run 1: 0 faults, 4 operations per client: same violation"
+
+
+OF_TWO_CHANGES = "members: two voters change at once"
+
+
+def test_the_member_changes_of_a_failing_seed_are_shrunk(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mutant = next(mutant for mutant in MEMBER_MUTANTS if mutant.name == OF_TWO_CHANGES)
+    short = ("--profile", "membership", "--faults", "none", "--operations-max", "1", "--changes-max", "16")
+    with planted(mutant):
+        assert run(monkeypatch, "shrink", "1", *short, "--json") == 0
+        printed = capsys.readouterr()
+        assert run(monkeypatch, "run", "--seed", "1", *short[:-1], "8", "--json") == 1
+    document = json.loads(printed.out)
+    assert document["violation"]["invariant"] == mutant.invariant
+    assert document["changes_max"] == 8
+    options = "--profile membership --faults none --operations-max 1 --changes-max 8"
+    assert document["reproduce"] == f"stelae sim run --seed 1 {options}"
+    assert document["show"] == f"stelae sim show 1 {options}"
+    same, other = printed.err.splitlines()[-2:]
+    assert same == "run 1: 0 faults, 1 operations per client, 8 changes of members: same violation"
+    assert other == "run 2: 0 faults, 1 operations per client, 4 changes of members: no such violation"
+    printed = capsys.readouterr()
+    [violation] = json.loads(printed.out)["violations"]
+    assert violation["reproduce"] == f"stelae sim run --seed 1 {options}" == printed.err.splitlines()[-1]
+    assert printed.err.splitlines()[-2].endswith(f"stelae sim shrink 1 {options}")
+    assert violation["show"] == f"stelae sim show 1 {options}"
 
 
 def test_a_seed_without_a_violation_is_refused_with_the_way_to_find_one(

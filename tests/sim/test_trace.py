@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from stelae.sim.run import record_seed, run_seed
+from stelae.sim.run_scope import RunScope
 from stelae.sim.trace.records import MessageSent, NodeChanged, NodeStarted, RunTrace, TraceKind
 from stelae.sim.trace.selection import kind_of
 from tests.sim.mutants import MUTANTS
@@ -45,7 +46,7 @@ def test_records_are_in_order_of_time_and_of_every_kind_of_a_run_without_violati
 
 def test_the_trace_of_a_run_with_a_planted_bug_ends_with_the_violation() -> None:
     with planted(MUTANTS[0]):
-        trace = record_seed(1, faults=frozenset(), operations_max=4)
+        trace = record_seed(1, scope=RunScope(faults=frozenset(), operations_max=4))
     assert kind_of(trace.records[-1]) is TraceKind.VIOLATION
     assert trace.result.violation is not None
     assert trace.records[-1].at_us == trace.result.violation.at_us

@@ -9,15 +9,16 @@ import typer
 
 from stelae.cli.kit.errors import EXIT_FAILED
 from stelae.cli.kit.output import JsonOption, note, print_json, print_table
-from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, faults_to_keep, over_processes
+from stelae.cli.seeds import PROGRESS_EVERY, chosen_seeds, over_processes
 from stelae.cli.sim_masters import run_masters
-from stelae.cli.sim_runs import ProfileOption, note_violation, profile_kind, run_quietly
+from stelae.cli.sim_runs import ProfileOption, note_violation, profile_kind, run_quietly, run_scope
 from stelae.cli.sim_show import show_seed
 from stelae.cli.sim_shrink import shrink_seed
 
 if TYPE_CHECKING:
     from stelae.sim.profile import ProfileKind
     from stelae.sim.report import RunResult, RunTotals
+    from stelae.sim.run_scope import RunScope
 
 
 commands = typer.Typer(
@@ -47,6 +48,7 @@ def run_seeds(
         str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan. `none`: no faults.")
     ] = None,
     operations_max: Annotated[int | None, typer.Option(min=0, help="Most operations of each client.")] = None,
+    changes_max: Annotated[int | None, typer.Option(min=0, help="Most changes of members.")] = None,
     profile: ProfileOption = "standard",
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes. 0: one for each core.")] = 0,
     as_json: JsonOption = False,
@@ -60,9 +62,9 @@ def run_seeds(
     from stelae.sim.report import RunTotals
 
     chosen = chosen_seeds(seed, seeds)
-    kept, kind = faults_to_keep(faults), profile_kind(profile)
+    scope, kind = run_scope(faults, operations_max, changes_max), profile_kind(profile)
     totals = RunTotals()
-    for result in _results(chosen, kind, kept, operations_max, jobs):
+    for result in _results(chosen, kind, scope, jobs):
         totals.add(result)
         if result.violation is not None:
             note_violation(result)
@@ -73,7 +75,7 @@ def run_seeds(
     else:
         _print_totals(totals)
     if totals.failed:
-        _exit_failed(totals, kept, operations_max)
+        _exit_failed(totals)
 
 
 @commands.command("plan")
@@ -101,15 +103,11 @@ def show_plan(
     print("\nFaults:\n" + "\n".join(describe_plan(plan)))
 
 
-def _results(
-    chosen: range, kind: ProfileKind, faults: frozenset[int] | None, operations_max: int | None, jobs: int
-) -> Iterator[RunResult]:
+def _results(chosen: range, kind: ProfileKind, scope: RunScope, jobs: int) -> Iterator[RunResult]:
     """Yield the result of every seed, in the order of the seeds."""
     from functools import partial
 
-    yield from over_processes(
-        partial(run_quietly, kind=kind, faults=faults, operations_max=operations_max), chosen, jobs
-    )
+    yield from over_processes(partial(run_quietly, kind=kind, scope=scope), chosen, jobs)
 
 
 def _print_totals(totals: RunTotals) -> None:
@@ -121,13 +119,13 @@ def _print_totals(totals: RunTotals) -> None:
     print_table(("COVERAGE", "COUNT"), rows)
 
 
-def _exit_failed(totals: RunTotals, faults: frozenset[int] | None, operations_max: int | None) -> None:
+def _exit_failed(totals: RunTotals) -> None:
     """Print the seeds that failed, and the commands that show, shrink and reproduce the first one. Then exit."""
     from stelae.sim.report import reproduce_command, show_command, shrink_command
 
     note(f"failed seeds: {', '.join(str(result.seed) for result in totals.failed)}")
-    first, kind = totals.failed[0].seed, totals.failed[0].kind
-    note(f"show the run:   {show_command(first, faults, operations_max, kind)}")
-    note(f"shrink the run: {shrink_command(first, faults, operations_max, kind)}")
-    note(reproduce_command(first, faults, operations_max, kind))
+    first = totals.failed[0]
+    note(f"show the run:   {show_command(first)}")
+    note(f"shrink the run: {shrink_command(first)}")
+    note(reproduce_command(first))
     raise typer.Exit(EXIT_FAILED)

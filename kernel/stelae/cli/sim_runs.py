@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.kit.output import note
+from stelae.cli.seeds import faults_to_keep
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
     from stelae.sim.profile import ProfileKind
     from stelae.sim.report import RunResult
+    from stelae.sim.run_scope import RunScope
 
 ProfileOption = Annotated[
     str,
@@ -39,9 +41,18 @@ def profile_kind(name: str) -> ProfileKind:
     return ProfileKind(name)
 
 
-def run_quietly(
-    seed: int, *, kind: ProfileKind, faults: frozenset[int] | None, operations_max: int | None
-) -> RunResult:
+def run_scope(faults: str | None, operations_max: int | None, changes_max: int | None) -> RunScope:
+    """Return what a run keeps by the options ``--faults``, ``--operations-max`` and ``--changes-max``.
+
+    Raises:
+        CallerError: ``--faults`` is not a list of numbers.
+    """
+    from stelae.sim.run_scope import RunScope
+
+    return RunScope(faults=faults_to_keep(faults), operations_max=operations_max, changes_max=changes_max)
+
+
+def run_quietly(seed: int, *, kind: ProfileKind, scope: RunScope) -> RunResult:
     """Run one seed without the log of its nodes, which would report thousands of planned failures.
 
     After the first run of a process, the imported modules are excluded from garbage collection, which took an eighth of
@@ -51,7 +62,7 @@ def run_quietly(
     from stelae.sim.run import run_seed
 
     is_first = mute_nodes()
-    result = run_seed(seed, kind=kind, faults=faults, operations_max=operations_max)
+    result = run_seed(seed, kind=kind, scope=scope)
     if is_first:
         gc.collect()
         gc.freeze()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stelae.cli.kit.output import JsonOption, note, print_json
-from stelae.cli.seeds import faults_to_keep
-from stelae.cli.sim_runs import ProfileOption, mute_nodes, profile_kind
+from stelae.cli.sim_runs import ProfileOption, mute_nodes, profile_kind, run_scope
 from stelae.spi.errors import CallerError
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ def show_seed(
         str | None, typer.Option(metavar="N,N,...", help="Keep only these faults of the plan. `none`: no faults.")
     ] = None,
     operations_max: Annotated[int | None, typer.Option(min=0, help="Most operations of each client.")] = None,
+    changes_max: Annotated[int | None, typer.Option(min=0, help="Most changes of members.")] = None,
     profile: ProfileOption = "standard",
     from_s: Annotated[float | None, typer.Option("--from", metavar="S", min=0, help="First second to show.")] = None,
     to_s: Annotated[float | None, typer.Option("--to", metavar="S", min=0, help="Last second to show.")] = None,
@@ -54,14 +54,14 @@ def show_seed(
     wanted = TraceFilter(
         from_us=_microseconds(from_s) or 0, to_us=_microseconds(to_s), nodes=frozenset(node or ()), kinds=_kinds(only)
     )
-    kept, kind = faults_to_keep(faults), profile_kind(profile)
+    scope, kind = run_scope(faults, operations_max, changes_max), profile_kind(profile)
     page = _page_file(html, as_json=as_json)
     mute_nodes()
-    trace = record_seed(seed, kind=kind, faults=kept, operations_max=operations_max)
+    trace = record_seed(seed, kind=kind, scope=scope)
     if page is None:
         _print_trace(trace, wanted, as_json=as_json)
     else:
-        _write_page(page, trace, wanted, reproduce_command(seed, kept, operations_max, kind))
+        _write_page(page, trace, wanted, reproduce_command(trace.result))
 
 
 def _print_trace(trace: RunTrace, wanted: TraceFilter, *, as_json: bool) -> None:

@@ -40,14 +40,18 @@ class SimMemberChanger:
 
     Args:
         loses_replica: whether a fault of the run's plan loses a replica permanently.
+        changes_max: limit on the changes and aborts that it requests; ``None`` for no limit. It draws the others too.
     """
 
-    def __init__(self, parts: RunParts, rng: random.Random, *, loses_replica: bool) -> None:
+    def __init__(
+        self, parts: RunParts, rng: random.Random, *, loses_replica: bool, changes_max: int | None = None
+    ) -> None:
         self._parts = parts
         self._rng = rng
         self._drawing = MemberDrawing(
             parts.world.nodes, rng, witnesses=parts.profile.witnesses, loses_replica=loses_replica
         )
+        self._left = changes_max
         self.stopping = False
 
     def start(self) -> None:
@@ -66,8 +70,10 @@ class SimMemberChanger:
         def ask() -> None:
             replica = self._parts.nodes[position].replica
             if replica is not None and not replica.status.serving:
-                self._parts.coverage.hit("members.before_serving")
                 change = self._drawing.draw(replica.status.config)
+                if not self._take_one():
+                    return
+                self._parts.coverage.hit("members.before_serving")
                 if self._may_ask(replica, change):
                     replica.deliver(replica.member_changes.request(change, None, lambda _result: None))
 
@@ -105,6 +111,13 @@ class SimMemberChanger:
 
     # -- asking ----------------------------------------------------------------------------------
 
+    def _take_one(self) -> bool:
+        """Count one change or abort. Return false if the limit is used up: it is not sent."""
+        if self._left is None:
+            return True
+        self._left -= 1
+        return self._left >= 0
+
     def _may_ask(self, replica: Replica, change: MemberChange) -> bool:
         """Return whether an operator may ask a replica for a change.
 
@@ -117,6 +130,9 @@ class SimMemberChanger:
 
     def _request(self, target: int, change: MemberChange, seen: OpId) -> None:
         fence = seen if chance(self._rng, FENCED) else None
+        times = 2 if chance(self._rng, TWICE) else 1
+        if not self._take_one():
+            return
         kind = type(change).__name__.lower()
         self._parts.coverage.hit(f"members.asked.{kind}")
 
@@ -127,10 +143,13 @@ class SimMemberChanger:
             if self._may_ask(replica, change):
                 replica.change_members(change, done, committed_config_id=fence)
 
-        for _ in range(2 if chance(self._rng, TWICE) else 1):
+        for _ in range(times):
             self._send(target, ask)
 
     def _abort(self, target: int) -> None:
+        if not self._take_one():
+            return
+
         def done(error: StelaeError | None) -> None:
             self._parts.coverage.hit("members.aborted" if error is None else "members.not_aborted")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from stelae.sim.coverage import Coverage
 from stelae.sim.fault_plan import LEADER, Fault
 from stelae.sim.invariants import Violation
 from stelae.sim.profile import ProfileKind
+from stelae.sim.run_scope import FULL_RUN, RunScope
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: whether members changed.
+        scope: the faults, operations and changes that the run kept.
         events: number of events that ran.
         virtual_us: virtual time that passed, in microseconds.
         digest: equal for two runs only if the same events ran in the same order.
@@ -27,6 +29,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     kind: ProfileKind = ProfileKind.STANDARD
+    scope: RunScope = FULL_RUN
     events: int
     virtual_us: int
     digest: str
@@ -70,47 +73,34 @@ class RunTotals:
         }
 
 
-def reproduce_command(
-    seed: int,
-    faults: Iterable[int] | None = None,
-    operations_max: int | None = None,
-    kind: ProfileKind = ProfileKind.STANDARD,
-) -> str:
-    """Return the command that repeats a run, with only the given faults and operations if the run was shrunk."""
-    return f"stelae sim run --seed {seed}{_options(faults, operations_max, kind)}"
+def reproduce_command(result: RunResult) -> str:
+    """Return the command that repeats a run."""
+    return f"stelae sim run --seed {result.seed}{_options(result.kind, result.scope)}"
 
 
-def show_command(
-    seed: int,
-    faults: Iterable[int] | None = None,
-    operations_max: int | None = None,
-    kind: ProfileKind = ProfileKind.STANDARD,
-) -> str:
-    """Return the command that shows the trace of the run that ``reproduce_command`` repeats."""
-    return f"stelae sim show {seed}{_options(faults, operations_max, kind)}"
+def show_command(result: RunResult) -> str:
+    """Return the command that shows the trace of a run."""
+    return f"stelae sim show {result.seed}{_options(result.kind, result.scope)}"
 
 
-def shrink_command(
-    seed: int,
-    faults: Iterable[int] | None = None,
-    operations_max: int | None = None,
-    kind: ProfileKind = ProfileKind.STANDARD,
-) -> str:
-    """Return the command that searches for a smaller run than ``reproduce_command`` repeats."""
-    return f"stelae sim shrink {seed}{_options(faults, operations_max, kind)}"
+def shrink_command(result: RunResult) -> str:
+    """Return the command that searches for a smaller run that violates the same invariant."""
+    return f"stelae sim shrink {result.seed}{_options(result.kind, result.scope)}"
 
 
 def find_command(kind: ProfileKind) -> str:
     """Return a command that searches for a seed of these runs that violates an invariant."""
-    return f"stelae sim run --seeds 1..1000{_options(None, None, kind)}"
+    return f"stelae sim run --seeds 1..1000{_options(kind, FULL_RUN)}"
 
 
-def _options(faults: Iterable[int] | None, operations_max: int | None, kind: ProfileKind) -> str:
+def _options(kind: ProfileKind, scope: RunScope) -> str:
     options = "" if kind is ProfileKind.STANDARD else f" --profile {kind}"
-    if faults is not None:
-        options += f" --faults {','.join(str(number) for number in faults) or 'none'}"
-    if operations_max is not None:
-        options += f" --operations-max {operations_max}"
+    if scope.faults is not None:
+        options += f" --faults {','.join(str(number) for number in sorted(scope.faults)) or 'none'}"
+    if scope.operations_max is not None:
+        options += f" --operations-max {scope.operations_max}"
+    if scope.changes_max is not None:
+        options += f" --changes-max {scope.changes_max}"
     return options
 
 
@@ -134,6 +124,6 @@ def _violation(result: RunResult) -> dict[str, Any]:
         "invariant": violation.invariant,
         "detail": violation.detail,
         "at_us": violation.at_us,
-        "reproduce": reproduce_command(result.seed, kind=result.kind),
-        "show": show_command(result.seed, kind=result.kind),
+        "reproduce": reproduce_command(result),
+        "show": show_command(result),
     }

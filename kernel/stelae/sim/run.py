@@ -27,6 +27,7 @@ from stelae.sim.replica_deleter import ReplicaDeleter
 from stelae.sim.replica_reader import ReplicaReader
 from stelae.sim.report import RunResult
 from stelae.sim.run_parts import RunParts
+from stelae.sim.run_scope import FULL_RUN, RunScope
 from stelae.sim.scheduler import Scheduler
 from stelae.sim.schema_changer import SchemaChanger, TableView
 from stelae.sim.trace.recorder import TraceRecorder
@@ -69,8 +70,7 @@ class Simulation:
 
     Args:
         kind: the number of nodes, and whether members change.
-        faults: numbers of the planned faults to keep; ``None`` for all.
-        operations_max: limit on the operations of each client; ``None`` for no limit.
+        scope: the faults, operations and changes to keep.
         record: record the trace of the run. The run is the same with and without it.
     """
 
@@ -80,16 +80,16 @@ class Simulation:
         engines: SimEngines,
         *,
         kind: ProfileKind = ProfileKind.STANDARD,
-        faults: frozenset[int] | None = None,
-        operations_max: int | None = None,
+        scope: RunScope = FULL_RUN,
         record: bool = False,
     ) -> None:
         self._seed = seed
         self._kind = kind
+        self._scope = scope
         self._profile = draw_profile(seed, kind)
         # A member that comes back lacks hundreds of entries: their messages are small, and the network reorders them.
         self._events_max = 2 * EVENTS_MAX if self._profile.nodes > 3 else EVENTS_MAX
-        self._plan = select_faults(draw_plan(seed, self._profile), faults)
+        self._plan = select_faults(draw_plan(seed, self._profile), scope.faults)
         self._scheduler = Scheduler()
         self._coverage = Coverage()
         self._history = History()
@@ -108,7 +108,7 @@ class Simulation:
         mover = LeadershipMover(self._parts(), stream(seed, "leadership"), self._handovers)
         deleter = ReplicaDeleter(self._parts(), stream(seed, "deleter"))
         self._operators = (self._schema_changer, self._member_changer, mover, deleter)
-        self._clients = self._make_clients(operations_max)
+        self._clients = self._make_clients()
 
     def _listeners(self) -> list[FactListener]:
         found: list[FactListener] = [WitnessCounts(self._coverage)] if self._profile.witnesses else []
@@ -132,19 +132,23 @@ class Simulation:
 
     def _new_member_changer(self) -> SimMemberChanger:
         loses_replica = any(fault.kind in PERMANENT for fault in draw_plan(self._seed, self._profile))
-        return SimMemberChanger(self._parts(), stream(self._seed, "members"), loses_replica=loses_replica)
+        return SimMemberChanger(
+            self._parts(),
+            stream(self._seed, "members"),
+            loses_replica=loses_replica,
+            changes_max=self._scope.changes_max,
+        )
 
     def _parts(self) -> RunParts:
         cluster = self._cluster
         return RunParts(self._scheduler, cluster.network, cluster.nodes, self._world, self._profile, self._coverage)
 
-    def _make_clients(
-        self, operations_max: int | None
-    ) -> list[ModelClient | WriterClient | ReplicaReader | LookupReader]:
+    def _make_clients(self) -> list[ModelClient | WriterClient | ReplicaReader | LookupReader]:
         """Return the clients that must be started, and connect all clients and the prober to the fact feed."""
         context = WorkloadContext(
             self._scheduler, self._cluster, self._history, self._facts, self._profile, self._coverage, self._table
         )
+        operations_max = self._scope.operations_max
         clients = [
             ModelClient(context, number, stream(self._seed, f"client/{number}"), operations_max)
             for number in range(self._profile.clients)
@@ -193,6 +197,7 @@ class Simulation:
         return RunResult(
             seed=self._seed,
             kind=self._kind,
+            scope=self._scope,
             events=self._scheduler.events,
             virtual_us=self._scheduler.now_us,
             digest=self._scheduler.digest(),
@@ -321,36 +326,22 @@ def _new_world(seed: int, profile: Profile, scheduler: Scheduler) -> World:
     )
 
 
-def run_seed(
-    seed: int,
-    *,
-    kind: ProfileKind = ProfileKind.STANDARD,
-    faults: frozenset[int] | None = None,
-    operations_max: int | None = None,
-) -> RunResult:
+def run_seed(seed: int, *, kind: ProfileKind = ProfileKind.STANDARD, scope: RunScope = FULL_RUN) -> RunResult:
     """Run one seed with the installed engines; see :class:`Simulation`.
 
     Raises:
         PluginError: an engine is missing or broken.
     """
-    return Simulation(seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max).run()
+    return Simulation(seed, _engines(kind.consensus), kind=kind, scope=scope).run()
 
 
-def record_seed(
-    seed: int,
-    *,
-    kind: ProfileKind = ProfileKind.STANDARD,
-    faults: frozenset[int] | None = None,
-    operations_max: int | None = None,
-) -> RunTrace:
+def record_seed(seed: int, *, kind: ProfileKind = ProfileKind.STANDARD, scope: RunScope = FULL_RUN) -> RunTrace:
     """Run one seed as ``run_seed`` does, and return its trace.
 
     Raises:
         PluginError: an engine is missing or broken.
     """
-    simulation = Simulation(
-        seed, _engines(kind.consensus), kind=kind, faults=faults, operations_max=operations_max, record=True
-    )
+    simulation = Simulation(seed, _engines(kind.consensus), kind=kind, scope=scope, record=True)
     return simulation.trace(simulation.run())
 
 
