@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import get_args
 
 from stelae.spi.consensus import Role
-from stelae.spi.consensus_events import Campaign, Event, StepDown, Tick
+from stelae.spi.consensus_events import Campaign, Event, PersistFailed, StepDown, Tick
+from stelae.spi.ids import OpId
 from stelae_consensus_raft import TRANSITIONS, Cause
-from tests.unit.consensus_raft.solo import T_US, Solo
+from tests.unit.consensus_raft.solo import T_US, A, B, Solo, entries, members
 
 
 def test_every_cause_has_a_target_or_is_ignored_for_every_role() -> None:
@@ -36,6 +37,26 @@ def test_transitions_are_counted_by_role_and_cause() -> None:
     assert solo.core.transitions[Role.FOLLOWER, Cause.TIMEOUT] == 1
     assert solo.core.transitions[Role.CANDIDATE, Cause.VOTES_WON] == 1
     assert solo.core.transitions[Role.LEADER, Cause.STEP_DOWN] == 1
+
+
+def test_a_leader_that_is_asked_to_step_down_follows_in_the_same_term() -> None:
+    solo = Solo().serve()
+    before = solo.core.status()
+    solo.step(StepDown())
+    after = solo.core.status()
+    assert (before.role, after.role, after.term) == (Role.LEADER, Role.FOLLOWER, before.term)
+    assert solo.core.transitions[Role.LEADER, Cause.STEP_DOWN] == 1
+
+
+def test_a_write_that_fails_on_a_replica_that_is_no_member_leaves_it_outside() -> None:
+    solo = Solo(config=members(A, B, op_id=OpId(1, 1)), commit=1)
+    solo.holds = True
+    solo.append(1, OpId(1, 1), *entries(2, 1, 1))
+    assert solo.core.status().role is Role.NON_PARTICIPANT
+    solo.step(PersistFailed(solo.readies[-1].id, 2))
+    status = solo.core.status()
+    assert (status.role, status.last, solo.core.next_deadline()) == (Role.NON_PARTICIPANT, OpId(1, 2), None)
+    assert solo.core.transitions[Role.NON_PARTICIPANT, Cause.PERSIST_FAILED] == 1
 
 
 def test_a_broken_invariant_carries_the_history_of_transitions() -> None:
