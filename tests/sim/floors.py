@@ -20,6 +20,7 @@ from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.transitions import TRANSITIONS, Cause
 from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds, in_order
+from tests.sim.messages import note_messages
 from tests.sim.store_lookups import note_store_lookups
 
 SEEDS = range(1, 101)
@@ -73,6 +74,13 @@ OTHERS = {
     "log.segmented",
     "log.shared",
     "log.space_used_again",
+    "message.beat",
+    "message.beat_ack",
+    "message.raft.append",
+    "message.raft.append_reply",
+    "message.raft.timeout_now",
+    "message.raft.vote",
+    "message.raft.vote_reply",
     "metric.consensus_messages_refused",
     "network.duplicated",
     "network.lost",
@@ -157,7 +165,7 @@ FLOORS = FAULTS | READY | MOVES | OTHERS
 def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[RunResult, frozenset[str]]:
     """Run a seed. Return its result and the names of everything that happened.
 
-    Changes of role, and what lookups do inside of the columnar store, are included."""
+    Changes of role, messages between nodes, and what lookups do inside of the columnar store, are included."""
     others: set[str] = set()
     original = RaftState.change_role
 
@@ -168,6 +176,7 @@ def run_counted(seed: int, kind: ProfileKind = ProfileKind.STANDARD) -> tuple[Ru
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RaftState, "change_role", counted)
         note_store_lookups(patch, others)
+        note_messages(patch, others)
         result = run_seed(seed, kind=kind)
     return result, frozenset(others) | {name for name, count in result.coverage.items() if count}
 

@@ -6,6 +6,7 @@ import pytest
 
 from stelae.sim.report import RunResult
 from tests.sim.floors import FAULTS, MOVES, OTHERS, READY, run_until_seen
+from tests.sim.messages import UNREACHABLE
 
 
 class Seen:
@@ -33,6 +34,10 @@ def test_no_seed_violates_an_invariant(seen: Seen) -> None:
 def test_a_seed_runs_at_least_five_thousand_events_and_acknowledges_writes(seen: Seen) -> None:
     assert min(result.events for result in seen.results) >= 5_000
     assert min(result.writes_acknowledged for result in seen.results) > 0
+
+
+def test_no_seed_shows_a_message_that_is_called_unreachable(seen: Seen) -> None:
+    assert seen.names & set(UNREACHABLE) == set()
 
 
 def test_every_kind_of_fault_changes_something(seen: Seen) -> None:

@@ -10,6 +10,7 @@ from tests.at_length import AT_LENGTH
 from tests.sim.first_seeds import first_seeds, in_order
 from tests.sim.floors import MOVES, move_name, never_met
 from tests.sim.floors import RARE as RARE_MOVES
+from tests.sim.messages import UNREACHABLE as UNREACHABLE_MESSAGES
 
 SEEDS = range(1, 101)
 
@@ -44,6 +45,7 @@ OFTEN = {
     "members.refused.wrong_config_id",
     "members.stepping_down",
     "message.CancelCopy",
+    "message.new_replica",
     "new_replica.arrived",
     "new_replica.crash_planned",
     "new_replica.created",
@@ -117,8 +119,10 @@ UNREACHABLE = {
     "witness.led_with_rows": "a leader promotes a witness as soon as it has its rows, so the witness would have to win "
     "an election before; witness_leads_with_rows.trace has it",
     move_name(Role.LEADER, Cause.REMOVED): _WINS_BEFORE_COMMIT,
-    move_name(Role.LEADER, Cause.STEP_DOWN): "used for an orderly stop of a replica, which runs do not have",
+    move_name(Role.LEADER, Cause.STEP_DOWN): "used for an orderly stop of a replica, which runs do not have; "
+    "test_transitions.py has the cell",
     move_name(Role.NON_PARTICIPANT, Cause.PERSIST_FAILED): _FAILS_RARELY,
+    **UNREACHABLE_MESSAGES,
 }
 """What no run is expected to show, with the reason, and the test that shows it. A run that shows one fails the test."""
 

@@ -76,6 +76,13 @@ def test_the_request_of_a_leader_begins_a_copy(server: Server) -> None:
     assert server.started == [ASKED]
 
 
+def test_the_cancellation_of_a_leader_reaches_the_copies(server: Server) -> None:
+    cancelled = CancelCopy(tablet_id=TabletId("t"), term=3, why="node c is back")
+    server.receive(CANCEL_COPY, msgspec.msgpack.encode(cancelled))
+    assert server.cancelled == [cancelled]
+    assert server.started == []
+
+
 WILD: dict[str, dict[str, Any]] = {
     "for another": {"leader": HERE},
     "a path": {"tablet_id": "../t"},
