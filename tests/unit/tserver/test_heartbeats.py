@@ -142,3 +142,10 @@ def test_a_server_whose_report_fits_no_message_still_shows_that_it_lives(
     for call in told:
         call.answer(wants_full=True)
     assert len(server.pass_us(2 * INTERVAL_US)) <= 3, "it is not tried again with each look"
+
+
+@pytest.mark.parametrize(("replicas", "pause_us"), [(3, LOOK_US), (1000, 100_000), (100_000, INTERVAL_US)])
+def test_a_server_with_many_replicas_checks_them_less_often(server: Server, replicas: int, pause_us: int) -> None:
+    server.node.replicas = dict.fromkeys(range(replicas))
+    server.pass_us(LOOK_US)
+    assert server.turns.call_at.call_args.args[0] == server.now_us + pause_us

@@ -31,7 +31,10 @@ INTERVAL_US = 500_000
 """Longest time between two heartbeats to a master, when no replica has changed."""
 
 LOOK_US = 50_000
-"""How often the server checks whether a replica has changed."""
+"""The shortest time between two checks whether a replica has changed."""
+
+LOOK_US_OF_REPLICA = 100
+"""With more replicas the time is longer, by this for each of them: a check takes a microsecond for each replica."""
 
 CALL_MS = 2_000
 """Deadline of one heartbeat. The next heartbeat does not wait for the answer."""
@@ -105,7 +108,8 @@ class HeartbeatSender:
 
     def _wait(self, reporter: Reporter) -> None:
         turns = self._node.turns
-        self._timer = turns.call_at(turns.now_us() + LOOK_US, lambda: self._look(reporter))
+        pause_us = min(INTERVAL_US, max(LOOK_US, LOOK_US_OF_REPLICA * len(self._node.replicas)))
+        self._timer = turns.call_at(turns.now_us() + pause_us, lambda: self._look(reporter))
 
     def _look(self, reporter: Reporter) -> None:
         self._wait(reporter)

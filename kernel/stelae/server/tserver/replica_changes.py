@@ -32,15 +32,6 @@ class _Marks(NamedTuple):
     status: Status
     applied: OpId
 
-    def match(self, replica: Replica) -> bool:
-        """Return whether the replica is unchanged since the marks were taken."""
-        return (
-            self.status is replica.status
-            and self.applied is replica.applier.applied
-            and self.replica is replica
-            and not replica.failure
-        )
-
 
 class ReplicaChanges:
     """Remembers the replicas of one node as of the last check.
@@ -86,9 +77,13 @@ class ReplicaChanges:
             if tablet_id in copying:
                 marks.pop(tablet_id, None)
                 continue
-            known = marks.get(tablet_id)
-            if (known is None or not known.match(replica) or tablet_id in stale) and tablet_id not in failed:
-                marks[tablet_id] = _Marks(replica, replica.status, replica.applier.applied)
+            status, applied = replica.status, replica.applier.applied
+            if (known := marks.get(tablet_id)) is not None and tablet_id not in stale:
+                marked, old_status, old_applied = known
+                if old_status is status and old_applied is applied and marked is replica and not replica.failure:
+                    continue
+            if tablet_id not in failed:
+                marks[tablet_id] = _Marks(replica, status, applied)
                 candidates.append(self._status_of(replica))
         for tablet_id in failed:
             marks.pop(tablet_id, None)  # So a replica that runs again is checked again.
