@@ -372,6 +372,19 @@ def test_tablets_servers_and_masters_are_listed_and_described_alike_for_people_a
     stelae("table", "drop", "seen", "--dir", cluster)
 
 
+def test_a_table_gets_more_and_fewer_replicas_and_the_command_waits_until_all_tablets_have_them(cluster: str) -> None:
+    key = ["--column", "id:int64", "--key", "id", "--hash", "id:2"]
+    stelae("table", "create", "grown", *key, "--replicas", "1", "--dir", cluster)
+    for count in ("3", "1"):
+        changed = answer("table", "alter", "grown", "--replicas", count, "--wait", "--dir", cluster)
+        assert [str(len(one["members"])) for one in changed["tablets"]] == [count] * 2
+        again = stelae("table", "alter", "grown", "--replicas", count, "--wait", "--dir", cluster)
+        assert f"grown: 2 of 2 tablets with {count} replica" in again.stderr
+    refused = stelae("table", "alter", "grown", "--replicas", "3", "--wait-s", "5", "--dir", cluster, expect=2)
+    assert "--wait-s needs --wait" in refused.stderr
+    stelae("table", "drop", "grown", "--dir", cluster)
+
+
 @pytest.mark.parametrize(
     ("words", "fact"),
     [

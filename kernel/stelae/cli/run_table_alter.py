@@ -9,9 +9,14 @@ from typing import Any
 
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
+from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.masters_target import MastersTarget
+from stelae.cli.replicas_wait import until_replicated
 from stelae.cli.run_table import describe_plainly, read_column, read_value
+from stelae.client import AsyncClient
+from stelae.client.catalog import CatalogClient
 from stelae.client.counted import counted
+from stelae.client.replica_counts import ReplicaCounts
 from stelae.client.table_definition import range_of
 from stelae.partition.schema import KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableState
@@ -47,14 +52,39 @@ class AlterOptions:
     replicas: int | None = None
 
 
-def run_alter(cluster: MastersTarget, name: str, wanted: AlterOptions, *, as_json: bool) -> int:
-    """Change a table by all steps or none, wait until every tablet has changed, and return the exit code."""
-    return _alter(cluster, name, lambda found: steps_of(wanted, found), as_json=as_json)
+def run_alter(
+    cluster: MastersTarget,
+    name: str,
+    wanted: AlterOptions,
+    *,
+    wait_s: float | None,
+    progress: bool | None,
+    as_json: bool,
+) -> int:
+    """Change a table by all steps or none, wait until every tablet has changed, and return the exit code.
+
+    ``wait_s``: the longest wait for the replicas of its tablets after that; ``None``: none."""
+
+    async def run() -> tuple[TableDescription, ReplicaCounts | None]:
+        async with cluster.masters() as (client, catalog):
+            changed = await _changed(cluster, client, catalog, name, lambda found: steps_of(wanted, found))
+            if wait_s is None:
+                return changed, None
+            with StatusLine(progress) as line:
+                counts = await until_replicated(client, catalog, changed, line, wait_s)
+            return await catalog.get_table(changed.name, timeout_s=cluster.timeout_s), counts
+
+    return _print(name, *asyncio.run(run()), as_json=as_json)
 
 
 def run_rename(cluster: MastersTarget, name: str, to: str, *, as_json: bool) -> int:
     """Rename a table and return the exit code."""
-    return _alter(cluster, name, lambda found: [RenameTable(to=to)], as_json=as_json)
+
+    async def run() -> TableDescription:
+        async with cluster.masters() as (client, catalog):
+            return await _changed(cluster, client, catalog, name, lambda found: [RenameTable(to=to)])
+
+    return _print(name, asyncio.run(run()), as_json=as_json)
 
 
 def run_recall(cluster: MastersTarget, table: str, name: str | None, *, as_json: bool) -> int:
@@ -144,20 +174,26 @@ def _pair(text: str, mark: str, form: str, *, both: bool = True) -> tuple[str, s
     return first, second
 
 
-def _alter(
-    cluster: MastersTarget, name: str, steps: Callable[[TableDescription], list[AlterStep]], *, as_json: bool
-) -> int:
-    async def run() -> dict[str, Any]:
-        async with cluster.masters() as (client, catalog):
-            before = await catalog.get_table(name, timeout_s=cluster.timeout_s)
-            table = await client.alter_table(name, *steps(before), timeout_s=cluster.timeout_s)
-            return describe_plainly(await catalog.get_table(table.name, timeout_s=cluster.timeout_s))
+async def _changed(
+    cluster: MastersTarget,
+    client: AsyncClient,
+    catalog: CatalogClient,
+    name: str,
+    steps: Callable[[TableDescription], list[AlterStep]],
+) -> TableDescription:
+    before = await catalog.get_table(name, timeout_s=cluster.timeout_s)
+    table = await client.alter_table(name, *steps(before), timeout_s=cluster.timeout_s)
+    return await catalog.get_table(table.name, timeout_s=cluster.timeout_s)
 
-    made = asyncio.run(run())
+
+def _print(name: str, table: TableDescription, counts: ReplicaCounts | None = None, *, as_json: bool) -> int:
+    made = describe_plainly(table)
     if as_json:
         print_json(made)
-    else:
-        renamed = "" if made["name"] == name else f", renamed to {made['name']}"
-        size = counted(len(made["tablets"]), "tablet")
-        note(f"changed {name}{renamed}: schema version {made['schema_version']}, {size}")
+        return EXIT_OK
+    renamed = "" if made["name"] == name else f", renamed to {made['name']}"
+    size = counted(len(made["tablets"]), "tablet")
+    note(f"changed {name}{renamed}: schema version {made['schema_version']}, {size}")
+    if counts is not None:
+        note(f"{made['name']}: {counts}")
     return EXIT_OK

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from stelae.cli.kit.connection import ConnectOption, TimeoutOption, split
+from stelae.cli.kit.longest_wait import LongestWaitOption, longest_wait_s
 from stelae.cli.kit.output import JsonOption, command_group
+from stelae.cli.kit.progress import ProgressOption
 
 commands = command_group("List, describe, create, alter, rename, drop and recall tables.")
 
@@ -129,6 +131,9 @@ def alter(
     add_range: Annotated[list[str], typer.Option("--add-range", help="FROM..UNTIL: add a range of keys.")] = [],  # noqa: B006
     drop_range: Annotated[list[str], typer.Option("--drop-range", help="FROM..UNTIL: drop a range and its rows.")] = [],  # noqa: B006
     replicas: Annotated[int | None, typer.Option("--replicas", help="Replicas of each tablet: 1, 3, 5 or 7.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all tablets have their replicas.")] = False,
+    wait_s: LongestWaitOption = 0.0,
+    progress: ProgressOption = None,
     directory: MasterDirOption = None,
     connect: ConnectOption = "",
     timeout_s: TimeoutOption = 30.0,
@@ -137,8 +142,10 @@ def alter(
     """Change a table, and wait until all its tablets have changed.
 
     Either all changes are made or none. Options may be repeated. The changes are made in the order of the options
-    below. Either bound of a range may be empty. The table can be read and written meanwhile. The masters add or remove
-    replicas after the command: `stelae check` shows whether all are there.
+    below. Either bound of a range may be empty. The table can be read and written meanwhile.
+
+    The masters add or remove replicas after the change. With --wait, the command shows how far they are, and returns
+    once all tablets have their replicas. A repeated command changes nothing, and waits on.
 
     Example: stelae table alter readings --add unit:string=C --rename celsius:degrees"""
     from stelae.cli.masters_target import MastersTarget
@@ -154,7 +161,8 @@ def alter(
         drop_range=drop_range,
         replicas=replicas,
     )
-    raise typer.Exit(run_alter(MastersTarget(directory, connect, timeout_s), name, wanted, as_json=as_json))
+    cluster, longest_s = MastersTarget(directory, connect, timeout_s), longest_wait_s(wait, wait_s)
+    raise typer.Exit(run_alter(cluster, name, wanted, wait_s=longest_s, progress=progress, as_json=as_json))
 
 
 @commands.command("rename")
