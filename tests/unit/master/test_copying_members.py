@@ -149,6 +149,59 @@ def test_a_voter_without_a_replica_has_lost_it(cluster: MasterWithServers, plann
     assert not view.copying and not view.healthy
 
 
+def with_a_new_leading_master(cluster: MasterWithServers) -> TabletConfig:
+    """Add a newcomer that is being copied and a voter that is; then another leadership begins.
+
+    The leader of the tablet hears neither of them. Their servers live, and their full reports are lost."""
+    newcomer = Member(node_id=FOURTH, address="d:1", member_type=MemberType.PRE_VOTER)
+    now = TabletConfig(op_id=OpId(1, 2), members=(*config_of(cluster).members, newcomer))
+    known = status(the_tablet(cluster), now, leads=True, op_id=now.op_id, unhealthy=(THIRD, FOURTH))
+    cluster.heartbeat(LEADER, changes(known))
+    cluster.commit()
+    copying(cluster, THIRD, 7, 2)
+    cluster.heartbeat(FOURTH, full())
+    copying(cluster, FOURTH, 7, 2)
+    cluster.follow(2)
+    cluster.lead(3)
+    for server in (LEADER, SECOND):
+        leads = server == LEADER
+        again = status(
+            the_tablet(cluster), now, leads=leads, op_id=now.op_id, unhealthy=(THIRD, FOURTH) if leads else ()
+        )
+        cluster.heartbeat(server, full(again, upto=3))
+    for server in (THIRD, FOURTH):
+        assert cluster.heartbeat(server).wants_full
+    return now
+
+
+def test_a_member_whose_server_has_not_reported_to_a_new_leading_master_is_expected(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
+    """A copy had run for long when another master became leader. The tablet's leader reported, and the report of the
+    copy's server was lost. Within two seconds the new member was removed, or another one was added."""
+    now = with_a_new_leading_master(cluster)
+    for server in (THIRD, FOURTH):
+        view = shown(cluster, planner, server)
+        assert view.copying and not view.healthy
+        pass_with_heartbeats(cluster, 0)
+        assert propose(cluster, planner, ActionKind.REMOVE, server, cas=now.op_id) == []
+        assert "has not reported" in reasons(cluster)[0]
+
+
+def test_a_server_that_lives_and_never_reports_does_not_prevent_healing(
+    cluster: MasterWithServers, planner: Planner
+) -> None:
+    now = with_a_new_leading_master(cluster)
+    assert shown(cluster, planner, FOURTH).copying
+    pass_with_heartbeats(cluster, SETTINGS.server_dead_ms)
+    for run in (2, 3):  # Nor does one that restarts again and again.
+        cluster.heartbeat(FOURTH, run=run)
+    for server in (THIRD, FOURTH):
+        assert not shown(cluster, planner, server).copying
+    pass_with_heartbeats(cluster, 0)
+    assert len(propose(cluster, planner, ActionKind.REMOVE, FOURTH, cas=now.op_id)) == 1
+
+
 def test_a_copy_that_fails_and_begins_again_makes_no_progress_by_that(
     cluster: MasterWithServers, planner: Planner
 ) -> None:

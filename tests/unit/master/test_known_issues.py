@@ -164,7 +164,7 @@ def deletion_that_a_dead_leader_never_sent() -> None:
 
 
 def test_kudu_1374_what_a_dead_leader_left_undone_is_done_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    def edge_triggered(self: Servers) -> None:
+    def edge_triggered(self: Servers, now_us: int) -> None:
         """A server that was known before is not asked again: all that it reports is what changes from now on."""
         for server in self:
             server.complete = True

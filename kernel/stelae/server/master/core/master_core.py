@@ -273,7 +273,7 @@ class MasterCore:
         if mine and self._leadership is None:
             live = itertools.chain.from_iterable(self.catalog.of_table.values())
             self._leadership = MasterLeadership(event.term, self._settings, live)
-            self.servers.begin_leadership()
+            self.servers.begin_leadership(self._time.now_us)
 
     def _apply(self, event: EntryApplied) -> None:
         """Swap the snapshot, and have looked at what the batch has touched."""

@@ -61,7 +61,10 @@ def is_coming(
     """Return whether the replica of a member is being created or copied, and makes progress.
 
     A new member has no replica at first, nor has a first member that is slow to create its own. It is expected until
-    the tablet's leader has not heard from it for too long. Any other voter without a replica has lost it."""
+    the tablet's leader has not heard from it for too long. Any other voter without a replica has lost it.
+
+    A server that has not reported to this leading master yet is perhaps copying: the leader of a tablet does not hear
+    a replica that is being copied."""
     server = view.servers.get(member.node_id)
     status = None if server is None else server.replicas.get(tablet.tablet_id)
     if member.node_id in tablet.barred:
@@ -70,6 +73,10 @@ def is_coming(
         if is_healthy(view, tablet, member.node_id, leader):
             return False
         return view.servers.copy_advances(member.node_id, tablet.tablet_id, view.now_us)
+    if view.servers.has_yet_to_report(member.node_id, view.now_us) and not is_healthy(
+        view, tablet, member.node_id, leader
+    ):
+        return True
     lost = member.member_type in VOTING and not tablet.has_yet_to_begin(member.node_id)
     if lost or leader is None or member.node_id in leader[1].unhealthy:
         return False
@@ -157,12 +164,15 @@ def _rows_refusal(view: ClusterView, tablet: TabletRecord, member: Member, after
 def _eviction_refusal(view: ClusterView, tablet: TabletRecord, member: Member, action: policy.Action) -> str | None:
     """A member stays if only this master takes it for dead, because the tablet's leader may hear it.
 
-    A voter whose replica is being copied stays, too. A new member may go, because it has nothing that others lack."""
+    A voter whose replica is being copied stays, too. A new member may go, because it has nothing that others lack. But
+    no member goes before its server has reported: its copy may be nearly complete."""
     leader = view.leader_of(tablet.tablet_id)
     if action.kind is not ActionKind.REMOVE or leader is None or is_healthy(view, tablet, action.node_id, leader):
         return None
     if is_coming(view, tablet, member, leader):
         votes = member.member_type in VOTING
+        if view.servers.has_yet_to_report(action.node_id, view.now_us):
+            return f"{action.node_id} has not reported its replicas to this master yet"
         return f"the replica on {action.node_id} is being copied, and gets on" if votes else None
     reported = action.node_id in leader[1].unhealthy or action.node_id in tablet.barred
     return None if reported else f"the leader does not report {action.node_id} as unhealthy"

@@ -30,6 +30,7 @@ class _NodeStatus(NamedTuple):
 
     liveness: Liveness
     complete: bool
+    has_yet_to_report: bool
     incarnation: IncarnationId
 
 
@@ -109,9 +110,10 @@ def _known_nodes(view: ClusterView) -> list[NodeId]:
 def _node_status(view: ClusterView, node_id: NodeId) -> _NodeStatus:
     liveness = view.servers.liveness(node_id, view.now_us)
     server = view.servers.get(node_id)
+    awaited = view.servers.has_yet_to_report(node_id, view.now_us)
     if server is None:
-        return _NodeStatus(liveness, False, IncarnationId(""))
-    return _NodeStatus(liveness, server.complete, server.incarnation)
+        return _NodeStatus(liveness, False, awaited, IncarnationId(""))
+    return _NodeStatus(liveness, server.complete, awaited, server.incarnation)
 
 
 def _node_view(view: ClusterView, node_id: NodeId) -> NodeView:

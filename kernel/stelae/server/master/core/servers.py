@@ -47,6 +47,7 @@ class Server:
         self.load_ops_per_s = 0.0
         self.masters: OpId | None = None  #: The config of the masters that it has stored; ``None``: its file.
         self.complete = False  #: Whether ``replicas`` has all replicas of the server.
+        self.asked_us = 0  #: Since when it has been asked for a full report.
         self.version = 0
         self.replicas: dict[TabletId, ReplicaStatus] = {}
         self.copies: dict[TabletId, ReportedCopyProgress] = {}
@@ -97,6 +98,8 @@ class Servers:
         if heartbeat.incarnation < server.incarnation:
             return False
         if heartbeat.incarnation > server.incarnation:
+            if server.complete or not server.incarnation:  # One that restarts again and again is not waited for.
+                server.asked_us = now_us
             self._forget(server)
             server.incarnation, server.sequence = heartbeat.incarnation, -1
         server.heard_us = now_us
@@ -108,10 +111,11 @@ class Servers:
         server.masters = heartbeat.masters
         return True
 
-    def begin_leadership(self) -> None:
+    def begin_leadership(self, now_us: int) -> None:
         """Ask each server for a full report from now on, also if it has sent one before."""
         for server in self._servers.values():
             self._forget(server)
+            server.asked_us = now_us
 
     def take(self, node_id: NodeId, report: ServerReport | None) -> Taken:
         """Take the report of a heartbeat. Only the leader does, and only if no later heartbeat has arrived before."""
@@ -145,6 +149,16 @@ class Servers:
         if server is None or silent_ms > self._settings.server_silent_ms:
             return Liveness.SILENT
         return Liveness.LIVE
+
+    def has_yet_to_report(self, node_id: NodeId, now_us: int) -> bool:
+        """Return whether a server that is not dead may have replicas and copies of which this leader has not heard.
+
+        Its full report is on its way, or was lost and comes again. One that lives and does not report for
+        ``server_dead_ms`` is not waited for: its report may fit no message."""
+        server = self._servers.get(node_id)
+        if self.liveness(node_id, now_us) is Liveness.DEAD or (server is not None and server.complete):
+            return False
+        return server is None or now_us - server.asked_us <= self._settings.server_dead_ms * 1000
 
     def copy_advances(self, node_id: NodeId, tablet_id: TabletId, now_us: int) -> bool:
         """Return whether a replica is being copied to a server that lives, and got bytes not too long ago.
