@@ -212,6 +212,44 @@ def test_a_replica_that_does_not_start_is_replaced_and_what_is_left_of_it_is_del
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("file", ["tablet-meta", "consensus-meta"])
+def test_a_replica_with_a_flipped_byte_in_its_metadata_is_replaced_and_what_is_left_of_it_is_deleted(
+    tmp_path: Path, file: str
+) -> None:
+    """Its rows and its log stayed on the disk for ever, and no check told it."""
+
+    async def scenario() -> None:
+        async with with_a_table(tmp_path, 4) as scene:
+            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            members = set(config_of(cluster, tablet))
+            (spare,) = set(cluster.servers) - members
+            broken = min(members)
+            await cluster.stop(broken)
+            path = tmp_path / broken / file / tablet
+            spoiled = bytearray(path.read_bytes())
+            spoiled[30] ^= 1
+            path.write_bytes(spoiled)
+            await cluster.start(broken)
+            assert "cannot be read" in cluster.nodes[broken].failed_tablets[tablet]
+            healed = members - {broken} | {spare}
+            await until(lambda: set(config_of(cluster, tablet)) == healed)
+            await until(lambda: tablet not in cluster.nodes[broken].failed_tablets)
+            await until(lambda: is_whole(cluster, tablet, healed))
+            block = SuperblockFile(RealFiles(), DirectoryLayout(str(tmp_path / broken)), tablet).load()
+            assert (block.data_state, block.tombstone) == (DataState.DELETED, "UNKNOWN")
+            place = tmp_path / broken / str(block.quarantine)
+            assert {part.name for part in place.iterdir()} >= {"about", "superblock", "consensus-meta", "wals"}
+            kept = "superblock" if file == "tablet-meta" else "consensus-meta"
+            assert (place / kept).read_bytes() == spoiled
+            assert not (tmp_path / broken / "data" / tablet).exists()
+            assert await table.scan().count() == ROWS
+            await cluster.stop(broken)
+            await cluster.start(broken)
+            assert tablet not in cluster.nodes[broken].failed_tablets, "it is a tombstone, which starts"
+
+    asyncio.run(scenario())
+
+
 def test_without_a_spare_server_nothing_is_removed(tmp_path: Path, plans: list[PolicySnapshot]) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 3, settings=given_up_after(2_000)) as scene:

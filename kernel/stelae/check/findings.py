@@ -249,6 +249,15 @@ def stray_replicas(state: ClusterState) -> Iterator[str]:
                 yield f"{line.address} has a replica of tablet {facts.tablet_id}, which no table has"
             elif members and line.node_id not in members:
                 yield f"{line.address} has a replica of tablet {facts.tablet_id} and is no member of it"
+        for failed in () if info is None else info.failed:
+            others = next(
+                (tablets[failed.tablet_id] for tablets in described.values() if failed.tablet_id in tablets), {}
+            )
+            if others and line.node_id not in others:
+                yield (
+                    f"{line.address} has a replica of tablet {failed.tablet_id} that does not start, and is no member "
+                    f"of it: {failed.reason}"
+                )
 
 
 def marked_members(state: ClusterState) -> Iterator[str]:

@@ -117,7 +117,10 @@ def of_files(node: Node, loader: TabletLoader, common: TargetFacts, found: Table
         )
     if state is TargetState.DOES_NOT_EXIST:
         return replace(common, state=state)
-    assert found.superblock is not None and found.consensus is not None and found.superblock.tombstone is not None
+    assert found.superblock is not None and found.superblock.tombstone is not None
+    if found.superblock.tombstone == "UNKNOWN":
+        return replace(common, state=state, last="UNKNOWN", removed=found.superblock.removed)
+    assert found.consensus is not None
     voter = node.peers.voters.get(found.tablet_id)
     if voter is not None and voter.failure:  # Each copy would end when it merges its metadata.
         return _offline(common, f"its tombstone cannot vote: {voter.failure}", found, loader)

@@ -11,8 +11,9 @@ Source: "Tablet deletion" of the tablet-copy design, steps 1 to 6; ``durability.
 6. The data is moved into the quarantine directory, then the log. As long as the log is there, the deletion is not
    complete.
 
-Every step can be repeated, and nothing is removed. A replica whose log could not be read has the last op id UNKNOWN,
-and never votes again."""
+Every step can be repeated, and nothing is removed. A replica whose log, superblock or consensus metadata could not be
+read has the last op id UNKNOWN, and never votes again. A superblock that cannot be read is copied as it is, and then
+replaced in one step: at no moment is the tablet without a superblock, so no empty replica is created in its place."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.metadata_files import NO_CRASH, CrashPoints
-from stelae.host.superblock import DataState, Superblock, SuperblockFile
+from stelae.host.metadata_files import NO_CRASH, CrashPoints, save
+from stelae.host.superblock import SUPERBLOCK, DataState, Superblock, SuperblockFile
 from stelae.lifecycle.quarantine import DeletionRecord, make_directory, save_record
-from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.ids import ZERO, LogId, OpId, TabletId
 from stelae.spi.services import Files
 from stelae.spi.wal import WalEngine
 
@@ -42,10 +43,12 @@ def write_tombstone(
     crash: CrashPoints = NO_CRASH,
     *,
     removed: bool = False,
+    lost: bool = False,
 ) -> Superblock:
     """Do steps 2 to 4, and return the durable tombstone. The replica must be shut down.
 
-    ``removed``: the table of the tablet is deleted for good.
+    ``removed``: the table of the tablet is deleted for good. ``lost``: the superblock file is gone or cannot be
+    decoded, and ``block`` takes its place (``lost_superblock``).
 
     Raises ``ValueError`` if ``block`` is a tombstone: its last op id and its quarantine directory must stay.
 
@@ -56,10 +59,15 @@ def write_tombstone(
     crash.hit("delete.after_quarantine_directory")
     path = f"{layout.root}/{place}"
     save_record(files, path, about)
-    files.replace(f"{path}/superblock", files.read_bytes(layout.superblock_of(block.tablet_id)))
+    present = layout.superblock_of(block.tablet_id)
+    if not lost or files.exists(present):
+        files.replace(f"{path}/superblock", files.read_bytes(present))
     crash.hit("delete.after_superblock_copy")
     tombstone = msgspec.structs.replace(tombstone_of(block, last), quarantine=place, removed=removed)
-    SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
+    if lost:  # ``SuperblockFile`` never replaces what it cannot read.
+        save(files, SUPERBLOCK, present, tombstone, crash)
+    else:
+        SuperblockFile(files, layout, block.tablet_id, crash).save(tombstone)
     crash.hit("delete.after_tombstone")
     return tombstone
 
@@ -108,6 +116,13 @@ def roll_forward(
     """Do steps 5 and 6 of a deletion that a crash has interrupted."""
     set_data_aside(files, layout, tombstone, crash)
     set_log_aside(layout, tombstone, set_aside, crash)
+
+
+def lost_superblock(tablet: TabletId, newest: LogId | None) -> Superblock:
+    """Return a superblock in place of one that is gone or cannot be read. Only its tombstone is ever written.
+
+    ``newest`` is the newest log of the tablet, which goes into quarantine with it."""
+    return Superblock(tablet_id=tablet, generation=1 if newest is None else newest.generation)
 
 
 def tombstone_of(block: Superblock, last: LastOpId) -> Superblock:

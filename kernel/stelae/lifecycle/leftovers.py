@@ -33,7 +33,9 @@ from stelae.spi.services import Files
 
 NEXT_START = "the next start of the node"
 NO_PROCESS = ""
+MASTERS = "the masters, once the tablet has other members or its table is dropped"
 LOST_BLOCK = "its superblock is gone, so the node cannot know whose rows these are"
+NO_BLOCK = "its superblock cannot be read, or is gone"
 _AT_START = frozenset(
     {StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD, StartupAction.DELETE_SELF, StartupAction.REMOVE}
 )
@@ -118,10 +120,10 @@ def _rows(state: DirectoryState) -> Iterator[Leftover]:
             yield _foreign(state, path)
             continue
         finding = state.findings.get(tablet)
-        if finding is None or finding.superblock is None:
-            unreadable = finding is not None and finding.decision.block == "UNREADABLE"
-            if not unreadable:
-                yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"rows of a tablet: {LOST_BLOCK}", NO_PROCESS)
+        if finding is not None and finding.superblock is None and finding.failure:
+            yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"rows of a tablet: {NO_BLOCK}", MASTERS)
+        elif finding is None or finding.superblock is None:
+            yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"rows of a tablet: {LOST_BLOCK}", NO_PROCESS)
         elif finding.decision.action in _AT_START:
             yield _leftover(state, LeftoverKind.ROWS, path, tablet, f"{finding.decision.why}", NEXT_START)
 
@@ -129,14 +131,14 @@ def _rows(state: DirectoryState) -> Iterator[Leftover]:
 def _logs(state: DirectoryState) -> Iterator[Leftover]:
     for log in sorted(state.logs):
         finding = state.findings.get(log.tablet_id)
-        if finding is None or (finding.superblock is None and finding.decision.block == "UNREADABLE"):
+        if finding is None:
             continue
         what = f"log of generation {log.generation}"
         if finding.superblock is None:
             if finding.decision.action is StartupAction.NOTHING:
                 why, by = f"empty {what}: a creation was cut short", "the next creation of the tablet, if there is one"
             else:
-                why, by = f"{what}: its superblock is gone, so the node cannot know whose entries these are", NO_PROCESS
+                why, by = f"{what}: {NO_BLOCK}", MASTERS
         elif finding.decision.action in _AT_START:
             why, by = f"{what}: {finding.decision.why}", NEXT_START
         elif log != finding.superblock.log_id:

@@ -11,6 +11,9 @@ the next start, because nothing that the replica acknowledged is known to be los
 A log that can be read but contradicts the superblock or the consensus metadata (``log_agreement``) is a lost log.
 Consensus metadata with an earlier term than the last op id of a tombstone is lost in the same way.
 
+A tombstone whose last op id is UNKNOWN never votes, whatever its consensus metadata are. So a deletion of a replica
+whose promises are unknown ends like any other.
+
 A replica that lost what it acknowledged must not vote as a new replica would. Rows M and N tell the two apart by the
 consensus metadata: a committed config is saved there only once its own entry is durable in the log."""
 
@@ -38,6 +41,7 @@ class SuperblockFinding(StrEnum):
     ABSENT = "ABSENT"
     UNREADABLE = "UNREADABLE"
     DELETED = "DELETED"
+    LOST = "LOST"  #: DELETED, with the last op id UNKNOWN: it never votes again.
     COPYING = "COPYING"  #: Over a tombstone, whose last op id the superblock keeps.
     FIRST_COPY = "FIRST_COPY"  #: COPYING, and the tablet was never on this node before.
     READY = "READY"
@@ -101,6 +105,7 @@ def _fits(written: str, found: str) -> bool:
 
 
 _READABLE = f"{MetadataFinding.INITIAL} {MetadataFinding.VOTED} {MetadataFinding.COMMITTED}"
+_KNOWN_BLOCK = "ABSENT DELETED COPYING FIRST_COPY READY"
 _USABLE = f"{MetadataFinding.ABSENT} {_READABLE}"
 
 ROWS: tuple[StartupRow, ...] = (
@@ -109,9 +114,12 @@ ROWS: tuple[StartupRow, ...] = (
     StartupRow("B", "ABSENT", _USABLE, "PRESENT DAMAGED CONTRADICTS UNREAD", StartupAction.FAIL,
         "a log with entries but no superblock: the superblock was lost"),
     StartupRow("C", "UNREADABLE", "*", "*", StartupAction.FAIL, "the superblock cannot be read"),
-    StartupRow("D", "!UNREADABLE", "UNREADABLE", "*", StartupAction.FAIL,
+    StartupRow("S", "LOST", "*", "ABSENT", StartupAction.TOMBSTONE, "deleted; it never votes again"),
+    StartupRow("T", "LOST", "*", "!ABSENT", StartupAction.ROLL_FORWARD,
+        "deleted, but its log is still there: the deletion was cut short; it never votes again"),
+    StartupRow("D", _KNOWN_BLOCK, "UNREADABLE", "*", StartupAction.FAIL,
         "the consensus metadata cannot be read: what was promised is unknown"),
-    StartupRow("R", "!UNREADABLE", "OLDER", "*", StartupAction.FAIL,
+    StartupRow("R", _KNOWN_BLOCK, "OLDER", "*", StartupAction.FAIL,
         "the consensus metadata is older than the tombstone: what was promised is unknown"),
     StartupRow("E", "DELETED COPYING READY", "ABSENT", "*", StartupAction.FAIL,
         "the consensus metadata is gone: what was promised is unknown"),
@@ -155,6 +163,7 @@ class TabletFinding:
     log: LogState | None
     decision: StartupRow
     failure: str  #: Why the tablet does not start; empty if it does.
+    newest_log: LogId | None = None  #: Its log of the highest generation, also without a superblock.
 
 
 def scan_tablets(
@@ -178,6 +187,8 @@ def inspect_tablet(
     state = block if superblock is None else superblock.data_state.value
     if superblock is not None and is_first_copy(superblock):
         state = SuperblockFinding.FIRST_COPY
+    elif superblock is not None and state == SuperblockFinding.DELETED and superblock.tombstone == "UNKNOWN":
+        state = SuperblockFinding.LOST
     promised = meta if consensus is None else _promises(consensus, superblock, problems)
     finding = _log_finding(log, problems)
     if log is not None and superblock is not None and consensus is not None and state == SuperblockFinding.READY:
@@ -190,6 +201,7 @@ def inspect_tablet(
         consensus=consensus,
         log=log,
         decision=row,
+        newest_log=newest if newest in logs else None,
         failure=f"{row.why}{details}" if row.action in (StartupAction.FAIL, StartupAction.OFFLINE) else "",
     )
 

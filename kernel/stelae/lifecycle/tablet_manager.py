@@ -21,6 +21,7 @@ from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import (
     LastOpId,
     copy_log_aside,
+    lost_superblock,
     set_data_aside,
     set_log_aside,
     tombstone_of,
@@ -258,7 +259,7 @@ class TabletManager:
         yield from self._remove_stage(found.tablet_id)
         if last == "UNKNOWN":
             self._loader.unknown_op_ids.add(found.tablet_id)
-        yield from self._leave_tombstone(block, last, reason, removed=seen is None)
+        yield from self._leave_tombstone(block, last, reason, removed=seen is None, lost=found.superblock is None)
 
     def _remove_stage(self, tablet_id: TabletId) -> Steps[None]:
         node = self._node
@@ -280,7 +281,9 @@ class TabletManager:
             raise Unavailable(f"the last op id of tablet {found.tablet_id} is not known")
         yield from self._leave_tombstone(block, last, reason, removed=False)
 
-    def _leave_tombstone(self, block: Superblock, last: LastOpId, reason: str, *, removed: bool) -> Steps[None]:
+    def _leave_tombstone(
+        self, block: Superblock, last: LastOpId, reason: str, *, removed: bool, lost: bool = False
+    ) -> Steps[None]:
         node, tablet_id = self._node, block.tablet_id
         about = DeletionRecord(
             tablet_id=tablet_id,
@@ -290,7 +293,9 @@ class TabletManager:
             wal_engine=node.config.wal.name,
         )
         files, layout = node.files, node.layout
-        tombstone = yield OffLoop(lambda: write_tombstone(files, layout, block, last, about, removed=removed))
+        tombstone = yield OffLoop(
+            lambda: write_tombstone(files, layout, block, last, about, removed=removed, lost=lost)
+        )
         yield from self.complete_deletion(tombstone)
         self._loader.forget_failure(tablet_id)
         log.info("tablet deleted tablet=%s last=%s quarantine=%s: %s", tablet_id, last, tombstone.quarantine, reason)
@@ -308,6 +313,9 @@ class TabletManager:
         ``removed``: make durable that the table is deleted for good, so that no leader has it copied here again."""
         block, tablet_id = found.superblock, found.tablet_id
         assert block is not None
+        if found.decision.action is StartupAction.FAIL:  # What it has promised is unknown, so it never votes again.
+            unknown = block = msgspec.structs.replace(block, tombstone="UNKNOWN")
+            yield OffLoop(lambda: self._loader.superblock_file(tablet_id).save(unknown))
         if found.decision.action in (StartupAction.DELETE_SELF, StartupAction.REMOVE):
             yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=False)
             self._loader.forget_failure(tablet_id)
@@ -390,13 +398,15 @@ class TabletManager:
 
     def _offline(self, found: TabletFinding, seen: OpId | None) -> tuple[Superblock, LastOpId]:
         """Return superblock and last op id of a replica that could not be recovered."""
+        if found.superblock is None and not found.failure:
+            raise CallerError(f"tablet {found.tablet_id} cannot be deleted: it was never on this node")
+        if found.consensus is not None:
+            self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
         if found.superblock is None:
-            why = self._why_offline(found) if found.failure else "it was never on this node"
-            raise CallerError(f"tablet {found.tablet_id} cannot be deleted: {why}")
+            return lost_superblock(found.tablet_id, found.newest_log), "UNKNOWN"
         if found.consensus is None:
             # Without term and vote it is not known which votes this replica gave.
             return found.superblock, "UNKNOWN"
-        self._check_fence(found.consensus.committed_config.op_id, found.tablet_id, seen)
         lost = found.decision.action is StartupAction.FAIL or found.tablet_id in self._loader.unknown_op_ids
         if lost or found.log is None or found.log.damage is not None:
             return found.superblock, "UNKNOWN"

@@ -3,7 +3,9 @@
 Some leftovers are kept on purpose: what an interrupted copy has fetched and the quarantine, until they are due; the
 temporary file of an interrupted replacement, until the next replacement; and the empty directory of a process that has
 served copies. The next start of a node removes others, such as those of an interrupted deletion. So a node with others
-is started and stopped once more, and checked again. A file that remains is an orphan: nothing ever removes it."""
+is started and stopped once more, and checked again. A file that remains is an orphan: nothing ever removes it.
+
+So is all that belongs to a replica that would not start. The masters replace it, and then have it deleted."""
 
 from __future__ import annotations
 
@@ -28,6 +30,8 @@ OVERDUE_S = 60.0
 _UNTIL_DUE = frozenset({"STAGE", "QUARANTINE"})
 _UNTIL_REPLACED = "TEMPORARY"
 _UNTIL_START = "SERVED"
+FAILED = "FAILED"
+"""The kind of a replica that would not start."""
 
 
 class FilesNotChecked(StelaeError, code="FILES_NOT_CHECKED"):
@@ -51,8 +55,14 @@ class LeftoverFile(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.path}{tablet}: {self.why}; removed by {self.cleaned_by or 'no process'}{due}"
 
 
+class _Failed(msgspec.Struct, frozen=True):
+    tablet_id: str
+    reason: str
+
+
 class _Document(msgspec.Struct, frozen=True):
     leftovers: list[LeftoverFile]
+    failed: list[_Failed]
 
 
 def orphan_files(node: NodeProcess) -> list[LeftoverFile]:
@@ -75,7 +85,7 @@ def orphan_files(node: NodeProcess) -> list[LeftoverFile]:
 
 
 def leftovers(node: NodeProcess) -> list[LeftoverFile]:
-    """Return what ``stelae fs check`` lists for a stopped node.
+    """Return what ``stelae fs check`` lists for a stopped node, and the replicas that would not start.
 
     Raises:
         FilesNotChecked: the command fails.
@@ -83,12 +93,25 @@ def leftovers(node: NodeProcess) -> list[LeftoverFile]:
     command = [sys.executable, "-m", "stelae", "fs", "check", "--config", str(node.config_path), "--json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=CHECK_TIMEOUT_S)
-        return msgspec.json.decode(done.stdout, type=_Document).leftovers
+        document = msgspec.json.decode(done.stdout, type=_Document)
+        return [*document.leftovers, *map(_of_failed, document.failed)]
     except subprocess.TimeoutExpired as error:
         raise FilesNotChecked(f"{node.name}: stelae fs check has not ended: {error}") from error
     except msgspec.MsgspecError as error:
         told = done.stderr.decode(errors="replace")
         raise FilesNotChecked(f"{node.name}: stelae fs check failed: {told}") from error
+
+
+def _of_failed(one: _Failed) -> LeftoverFile:
+    return LeftoverFile(
+        kind=FAILED,
+        path=f"tablet-meta/{one.tablet_id}",
+        tablet_id=one.tablet_id,
+        size_bytes=None,
+        why=f"the replica does not start: {one.reason}",
+        cleaned_by=None,
+        due=None,
+    )
 
 
 def unexpected(found: Iterable[LeftoverFile], now_s: float) -> list[LeftoverFile]:

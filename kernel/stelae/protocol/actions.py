@@ -51,12 +51,21 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seen: OpId  #: The committed config of the replica that the master has seen. The replica's must be the same.
 
 
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Fence: a config without the node is committed, and of the replica neither config nor last op id can be read.
+
+    The replica never votes again, and the masters have recorded that its node is never a member of the tablet again. So
+    no later decision needs it. A replica whose config can be read refuses this fence: it needs ``Evicted``."""
+
+    config_op_id: OpId  #: The op id of the config without the replica.
+
+
 class DeleteReplica(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Delete a replica. Its tombstone stays."""
 
     node_id: NodeId
     tablet_id: TabletId
-    fence: Terminal | Evicted
+    fence: Terminal | Evicted | Unreadable
 
 
 class AlterSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -18,6 +18,7 @@ from stelae.protocol.actions import (
     Evicted,
     ServerAction,
     TransferLeadership,
+    Unreadable,
 )
 from stelae.protocol.catalog_names import TabletState
 from stelae.protocol.master_heartbeats import ReportedDataState
@@ -52,6 +53,7 @@ class LocalReplica(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
     leads: bool  #: It is leader and has committed an entry in its term.
     change_pending: bool
+    unreadable: bool = False  #: It did not start: its last op id is UNKNOWN, and its config cannot be read.
 
 
 def judge(action: ServerAction, local: LocalReplica | None) -> Judgement:
@@ -80,6 +82,12 @@ def _create(local: LocalReplica | None) -> Judgement:
 def _delete(action: DeleteReplica, local: LocalReplica | None) -> Judgement:
     if local is None or local.data_state is ReportedDataState.DELETED:
         return Judgement(FenceVerdict.DONE, "the replica has no data")
+    if isinstance(action.fence, Unreadable):
+        if not local.unreadable:
+            return _refused(f"its committed config is known, or it is {ReportedDataState.COPYING}")
+        return Judgement(
+            FenceVerdict.ACT, f"config {action.fence.config_op_id} does not contain the unreadable replica"
+        )
     if not isinstance(action.fence, Evicted):
         if action.fence.state not in TERMINAL:
             return _refused(f"tablet state {action.fence.state} is not terminal; only a removed tablet is deleted")

@@ -347,6 +347,17 @@ def test_a_replica_of_a_server_that_is_no_member_is_named() -> None:
     assert [*stray_replicas(state)] == []
 
 
+def test_a_replica_that_does_not_start_on_a_server_that_is_no_member_is_named() -> None:
+    """It was not: only replicas that run were looked at."""
+    broken = FailedReplica(tablet_id=TabletId("t"), reason="the superblock cannot be read", op_id_lost=True)
+    state = cluster(said(C, replicas=(), failed=(broken,)))
+    (table,) = state.tables
+    two = (msgspec.structs.replace(table.tablets[0], members=MEMBERS[:2]),)
+    (fact,) = stray_replicas(msgspec.structs.replace(state, tables=(msgspec.structs.replace(table, tablets=two),)))
+    assert fact.startswith("c:1 has a replica of tablet t that does not start") and "cannot be read" in fact
+    assert [*stray_replicas(state)] == [], "it is a member, whose health is told elsewhere"
+
+
 def test_a_move_that_is_not_complete_is_told_with_what_it_waits_for() -> None:
     """After a move whose client had died, the check said only: healthy."""
     for learners, words in (((C,), "has no vote yet; see: stelae copy list"), ((), "the masters remove the old one")):

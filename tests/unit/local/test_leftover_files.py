@@ -68,6 +68,14 @@ def test_the_command_lists_what_lies_in_the_directory(node: NodeProcess) -> None
     assert unexpected([one], 0.0) == [one] and "removed by no process" in str(one)
 
 
+def test_a_replica_that_would_not_start_is_an_orphan(node: NodeProcess) -> None:
+    """Only the list of leftovers was read, and such a replica was not in it: its rows and its log stayed for ever."""
+    (node.directory / "data" / "tablet-meta" / "t").write_bytes(b"spoiled")
+    (one,) = leftovers(node)
+    assert (one.kind, one.tablet_id) == ("FAILED", "t") and "superblock cannot be read" in one.why
+    assert unexpected([one], 0.0) == [one]
+
+
 def test_a_directory_that_cannot_be_checked_is_no_clean_one(node: NodeProcess) -> None:
     node.config_path.write_text("[nodes]\n")
     with pytest.raises(FilesNotChecked, match="nodes"):

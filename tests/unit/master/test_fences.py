@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from stelae.partition.schema import Partition
@@ -17,6 +18,7 @@ from stelae.protocol.actions import (
     ServerAction,
     Terminal,
     TransferLeadership,
+    Unreadable,
 )
 from stelae.protocol.catalog_names import TableId, TabletState
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
@@ -39,6 +41,7 @@ CREATE = CreateReplica(
 )
 GONE = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Terminal(state=TabletState.REMOVED))
 EVICTED = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Evicted(config_op_id=CAS, seen=SEEN))
+LOST = DeleteReplica(node_id=SERVERS[0], tablet_id=TABLET, fence=Unreadable(config_op_id=CAS))
 ALTER = AlterSchema(node_id=SERVERS[0], tablet_id=TABLET, version=4, schema=SCHEMA.to_bytes())
 CHANGE = ChangeConfig(
     node_id=SERVERS[0],
@@ -108,6 +111,14 @@ def test_an_eviction_is_refused_by_a_replica_that_knows_the_evicting_config_or_a
 def test_an_eviction_is_refused_by_a_replica_that_is_not_the_one_that_was_reported() -> None:
     for known in (OpId(3, 5), OpId(1, 1)):
         assert verdict(EVICTED, local(committed_config=known, newest_config=known)) is FenceVerdict.REFUSED
+
+
+def test_only_a_replica_of_which_nothing_can_be_read_is_deleted_without_its_config() -> None:
+    failed = local(ReportedDataState.FAILED, newest_config=OpId(1 << 62, 1 << 62))
+    assert verdict(LOST, msgspec.structs.replace(failed, unreadable=True)) is FenceVerdict.ACT
+    assert verdict(LOST, None) is FenceVerdict.DONE
+    for other in (failed, local(), local(ReportedDataState.COPYING)):
+        assert verdict(LOST, other) is FenceVerdict.REFUSED
 
 
 def test_an_eviction_is_refused_by_a_replica_whose_leader_is_adding_it_again() -> None:

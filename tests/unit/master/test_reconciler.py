@@ -15,9 +15,10 @@ from stelae.protocol.actions import (
     Evicted,
     Terminal,
     TransferLeadership,
+    Unreadable,
 )
 from stelae.protocol.catalog_names import ServerMode, TabletState
-from stelae.protocol.master_heartbeats import ReportedDataState
+from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.protocol.master_messages import AddColumn, AlterTable, DeleteTable, SetServerMode
 from stelae.server.master.core import policy_guards
 from stelae.server.master.core.events import AskPolicy
@@ -103,6 +104,25 @@ def test_a_replica_that_the_config_left_behind_is_deleted_by_compare_and_set(clu
     assert action == DeleteReplica(
         node_id=THIRD, tablet_id=tablet, fence=Evicted(config_op_id=OpId(2, 9), seen=OpId(1, 1))
     )
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_replica_of_which_nothing_can_be_read_is_deleted_once_the_tablet_is_without_it(
+    cluster: MasterWithServers, lost: bool
+) -> None:
+    """It was never deleted: it reports no config that could be compared."""
+    tablet, before = the_tablet(cluster), config_of(cluster)
+    failed = ReplicaStatus(tablet_id=tablet, data_state=ReportedDataState.FAILED, op_id_lost=lost)
+    cluster.heartbeat(THIRD, changes(failed))
+    cluster.commit()
+    assert sent(cluster.effects, DeleteReplica) == [], "it is a member"
+    without = TabletConfig(op_id=OpId(2, 9), members=tuple(m for m in before.members if m.node_id != THIRD))
+    cluster.heartbeat(LEADER, changes(status(tablet, without, leads=True, op_id=OpId(2, 9))))
+    cluster.effects.clear()
+    cluster.commit()
+    found = sent(cluster.effects, DeleteReplica)
+    fence = Unreadable(config_op_id=OpId(2, 9))
+    assert found == ([DeleteReplica(node_id=THIRD, tablet_id=tablet, fence=fence)] if lost else [])
 
 
 @pytest.mark.parametrize("state", [ReportedDataState.READY, ReportedDataState.COPYING])

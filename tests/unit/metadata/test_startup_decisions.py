@@ -58,6 +58,9 @@ def test_every_row_is_needed() -> None:
         ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.ABSENT), StartupAction.TOMBSTONE, "F"),
         ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.ROLL_FORWARD, "G"),
         ((SuperblockFinding.DELETED, MetadataFinding.COMMITTED, LogFinding.DAMAGED), StartupAction.ROLL_FORWARD, "G"),
+        ((SuperblockFinding.LOST, MetadataFinding.UNREADABLE, LogFinding.ABSENT), StartupAction.TOMBSTONE, "S"),
+        ((SuperblockFinding.LOST, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.TOMBSTONE, "S"),
+        ((SuperblockFinding.LOST, MetadataFinding.UNREADABLE, LogFinding.PRESENT), StartupAction.ROLL_FORWARD, "T"),
         ((SuperblockFinding.COPYING, MetadataFinding.COMMITTED, LogFinding.PRESENT), StartupAction.DELETE_SELF, "H"),
         ((SuperblockFinding.COPYING, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.FAIL, "E"),
         ((SuperblockFinding.FIRST_COPY, MetadataFinding.ABSENT, LogFinding.ABSENT), StartupAction.REMOVE, "Q"),
@@ -100,7 +103,9 @@ def test_each_row_says_what_the_design_says(
 def test_nothing_starts_or_votes_whose_promises_are_unknown() -> None:
     for block, meta, log in ALL:
         decision = decide(block, meta, log)
-        if meta in (MetadataFinding.ABSENT, MetadataFinding.UNREADABLE, MetadataFinding.OLDER):
+        if block is SuperblockFinding.LOST:
+            assert decision.action in (StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD), "it never votes"
+        elif meta in (MetadataFinding.ABSENT, MetadataFinding.UNREADABLE, MetadataFinding.OLDER):
             assert decision.action not in (StartupAction.START, StartupAction.TOMBSTONE, StartupAction.ROLL_FORWARD)
 
 

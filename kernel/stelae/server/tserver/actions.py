@@ -25,7 +25,9 @@ from stelae.protocol.actions import (
     DeleteReplica,
     Evicted,
     ServerAction,
+    Terminal,
     TransferLeadership,
+    Unreadable,
     decode_action,
 )
 from stelae.protocol.fences import FenceVerdict, LocalReplica, judge
@@ -102,7 +104,7 @@ class ActionService:
             done(None)
             return
         self._copies.forget(action.tablet_id)
-        self._manager.end_deletion(action.tablet_id, done, removed=not isinstance(action.fence, Evicted))
+        self._manager.end_deletion(action.tablet_id, done, removed=isinstance(action.fence, Terminal))
 
     def local(self, tablet_id: TabletId) -> LocalReplica | None:
         """Return the state of a replica that fences are checked against; ``None``: the node runs no such replica.
@@ -122,22 +124,25 @@ class ActionService:
         if tablet_id in self._copies.running:
             return _not_running(ReportedDataState.COPYING)
         if tablet_id in self._node.failed_tablets:
-            return _not_running(ReportedDataState.FAILED, self._config_of_failed(tablet_id))
+            return self._failed(tablet_id)
         return None
 
-    def _config_of_failed(self, tablet_id: TabletId) -> OpId | None:
-        """Return the op id of the committed config of a replica that did not start, if its metadata can be read."""
+    def _failed(self, tablet_id: TabletId) -> LocalReplica:
+        """Return the state of a replica that did not start, with its committed config if its metadata can be read."""
         source = self._node.tablets
-        config = source.failed_configs.get(tablet_id) if isinstance(source, TabletLoader) else None
-        return None if config is None else config.op_id
+        if not isinstance(source, TabletLoader):
+            return _not_running(ReportedDataState.FAILED)
+        config, lost = source.failed_configs.get(tablet_id), tablet_id in source.unknown_op_ids
+        if config is None:
+            return _not_running(ReportedDataState.FAILED, unreadable=lost)
+        return _not_running(ReportedDataState.FAILED, config.op_id)
 
     def _effect(self, action: ServerAction, reason: str, done: Done) -> None:
         match action:
             case CreateReplica():
                 self._create(action, done)
             case DeleteReplica():
-                seen = action.fence.seen if isinstance(action.fence, Evicted) else None
-                self._manager.delete(action.tablet_id, reason, done, seen=seen)
+                self._manager.delete(action.tablet_id, reason, done, seen=_seen(action.fence))
             case AlterSchema():
                 self._replica(action).change_schema(Schema.from_bytes(action.schema), lambda r: done(_error_of(r)))
             case TransferLeadership():
@@ -166,7 +171,24 @@ class ActionService:
         return self._node.replicas[action.tablet_id]
 
 
-def _not_running(data_state: ReportedDataState, committed: OpId | None = None) -> LocalReplica:
+def _seen(fence: Terminal | Evicted | Unreadable) -> OpId | None:
+    """Return the committed config that a deletion compares with; ``None`` if the table is deleted for good.
+
+    ``Unreadable`` holds only without a config. ZERO refuses if one can be read after all."""
+    match fence:
+        case Evicted():
+            return fence.seen
+        case Unreadable():
+            return ZERO
+        case Terminal():
+            return None
+        case _:
+            assert_never(fence)
+
+
+def _not_running(
+    data_state: ReportedDataState, committed: OpId | None = None, *, unreadable: bool = False
+) -> LocalReplica:
     """Return the state of a replica that did not start, or is being copied.
 
     If its committed config is not known, the newest possible op id makes every fence on a config refuse; only a fence
@@ -179,6 +201,7 @@ def _not_running(data_state: ReportedDataState, committed: OpId | None = None) -
         schema_version=0,
         leads=False,
         change_pending=False,
+        unreadable=unreadable,
     )
 
 

@@ -14,7 +14,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from stelae.partition.tablet_partition import tablet_scheme
-from stelae.protocol.actions import AlterSchema, CreateReplica, DeleteReplica, Evicted, ServerAction, Terminal
+from stelae.protocol.actions import (
+    AlterSchema,
+    CreateReplica,
+    DeleteReplica,
+    Evicted,
+    ServerAction,
+    Terminal,
+    Unreadable,
+)
 from stelae.protocol.catalog_names import TableState, TabletState
 from stelae.protocol.master_heartbeats import ReplicaStatus, ReportedDataState
 from stelae.server.master.core.batches import CatalogBatch
@@ -285,17 +293,21 @@ def _evict(view: ClusterView, tablet: TabletRecord, config: TabletConfig, plan: 
 
     A replica that knows the config on record and is not in it is not deleted: it belongs to a new member whose
     change is not committed yet. A removed replica never learns the config without it, because no leader sends it
-    that config."""
+    that config.
+
+    A replica whose config cannot be read is deleted once the record bars its node from the tablet: then no pending
+    change adds it."""
     for node_id, status in view.servers.holding(tablet.tablet_id):
-        if (
-            config.member(node_id) is not None
-            or status.config is None
-            or status.data_state is ReportedDataState.COPYING
-        ):
+        if config.member(node_id) is not None or status.data_state is ReportedDataState.COPYING:
             continue
-        if status.config.op_id < config.op_id:
+        fence: Evicted | Unreadable
+        if status.config is not None and status.config.op_id < config.op_id:
             fence = Evicted(config_op_id=config.op_id, seen=status.config.op_id)
-            plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
+        elif status.config is None and status.op_id_lost and node_id in tablet.barred:
+            fence = Unreadable(config_op_id=config.op_id)
+        else:
+            continue
+        plan.actions.append(DeleteReplica(node_id=node_id, tablet_id=tablet.tablet_id, fence=fence))
 
 
 def _alter(
