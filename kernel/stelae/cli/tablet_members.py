@@ -102,7 +102,10 @@ def remove_replica(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a replica from a tablet. Its files stay on its node.
+    """Remove a replica from a tablet. With masters, its files go to the quarantine of its node.
+
+    The quarantine is purged after [quarantine] age_s_max, or sooner for its other limits. Without masters, the files
+    stay where they are.
 
     A leader hands over its leadership first. A change after which the voters that answer would be no majority is
     refused. The command waits until the removal is committed. It can be repeated: a node that is no member is no

@@ -136,7 +136,8 @@ class AsyncReplicas:
     ) -> ChangeResult:
         """Remove a replica from the tablet. A leader hands over its leadership first.
 
-        The files of the removed replica stay on its node. Errors are those of :meth:`add`."""
+        With masters, the files of the removed replica go to the quarantine of its node, which is purged. Without
+        masters, they stay where they are. Errors are those of :meth:`add`."""
         deadline = asyncio.get_running_loop().time() + seconds("timeout_s", timeout_s)
         return await self._changer.change(RemoveServer(node_id=node_uuid(node)), config_id, deadline, on_progress)
 
