@@ -8,7 +8,7 @@ Each directory of the layout has a function, which knows who cleans there:
     tablet-meta, consensus-meta   the next replacement of the same file
     wals                          the start of the node (``tablet_loader``); the replicas own the rest
     data                          the same
-    copying                       the limits of stages (``stage_limits``), or the start
+    copying                       the limits of stages (``stage_limits``), or a start that the replica survives
     quarantine                    its limits (``quarantine``), or the start
     serving                       the start
 
@@ -34,6 +34,9 @@ from stelae.spi.services import Files
 NEXT_START = "the next start of the node"
 NO_PROCESS = ""
 MASTERS = "the masters, once the tablet has other members or its table is dropped"
+_TOO_OLD = "the running node, once it is older than [stage] age_s_max"
+_INTERRUPTED = "what an interrupted copy has fetched; the next copy goes on with it"
+_READY = "of a complete copy, or of one in place of a damaged replica; the next copy goes on with it"
 LOST_BLOCK = "its superblock is gone, so the node cannot know whose rows these are"
 NO_BLOCK = "its superblock cannot be read, or is gone"
 _AT_START = frozenset(
@@ -99,16 +102,13 @@ def _stages(state: DirectoryState) -> Iterator[Leftover]:
         finding = state.findings.get(tablet)
         hosted = finding is not None and finding.decision.action is StartupAction.START
         manifest = read_manifest(state.files, layout, tablet)
-        by, due_us = "the running node, once it is older than [stage] age_s_max", None
+        by, due_us = _TOO_OLD, None
         if manifest is None:
             by, why = "the running node at its next look", "a copy left it, and its manifest cannot be read"
         elif hosted and finding is not None and finding.superblock is not None and not finding.superblock.log_only:
-            by, why = NEXT_START, "the copy is complete"
+            by, due_us, why = f"{NEXT_START}, if the replica starts; else {_TOO_OLD}", manifest.used_us + age_us, _READY
         else:
-            due_us, why = (
-                manifest.used_us + age_us,
-                "what an interrupted copy has fetched; the next copy goes on with it",
-            )
+            due_us, why = manifest.used_us + age_us, _INTERRUPTED
         path = layout.stage_of(tablet)
         yield _leftover(state, LeftoverKind.STAGE, path, tablet, why, by, due_us)
 

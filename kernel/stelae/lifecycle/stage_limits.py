@@ -42,20 +42,20 @@ def stages_to_remove(
     settings: StageSettings,
     *,
     in_use: Collection[TabletId],
-    hosted: Collection[TabletId],
+    sound: Collection[TabletId],
     now_us: int,
     free_bytes: int,
 ) -> list[TabletId]:
     """Return the tablets whose stages are removed. Pure.
 
-    A stage is removed if it is too old, if it is not intact, if the tablet has a replica, or, the oldest first, until
-    the disk has enough free space.
+    A stage is removed if it is too old, if it is not intact, if the tablet has a sound replica, or, the oldest first,
+    until the disk has enough free space.
 
     Args:
         found: all stages, the oldest first.
         settings: the limits.
         in_use: tablets that are being copied. Their stages stay.
-        hosted: tablets with a replica on this node.
+        sound: tablets with a replica on this node that needs no copy: it has rows, and has not failed.
         now_us: wall-clock microseconds.
         free_bytes: the free bytes of the disk.
     """
@@ -64,7 +64,7 @@ def stages_to_remove(
         if stage.tablet_id in in_use:
             continue
         old = stage.used_us is None or now_us - stage.used_us > settings.age_s_max * 1_000_000
-        if old or stage.tablet_id in hosted or free_bytes < settings.free_bytes_min:
+        if old or stage.tablet_id in sound or free_bytes < settings.free_bytes_min:
             names.append(stage.tablet_id)
             free_bytes += stage.size_bytes
     return names

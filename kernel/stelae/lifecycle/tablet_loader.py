@@ -151,9 +151,7 @@ class TabletLoader:
         for one in found:
             match one.decision.action:
                 case StartupAction.START:
-                    _try_removal(f"copy of {one.tablet_id}", partial(self._end_copy, one))
-                    replica = self.recover(one)
-                    recovered += [] if replica is None else [replica]
+                    recovered += self._start(one)
                 case StartupAction.FAIL:
                     # Each row with this action means that log, superblock or consensus metadata cannot be read.
                     self.unknown_op_ids.add(one.tablet_id)
@@ -169,14 +167,27 @@ class TabletLoader:
                 check_configured(self._configured, replica.schemas)
         return recovered
 
-    def _end_copy(self, found: TabletFinding) -> None:
-        """Remove what a copy has left of a READY tablet. Without rows it keeps the stage, for the next copy of them.
+    def _start(self, found: TabletFinding) -> list[RecoveredTablet]:
+        """Recover a READY tablet and remove what a copy has left. Return an empty list if it failed.
+
+        A replica with rows that starts needs no copy any more. One that does not start keeps its stage: it may be
+        damaged, and then the next copy goes on with what an earlier one has fetched.
 
         If nothing is left, it costs no sync. A removal of before that is not durable is repeated after a power loss."""
         files, layout, tablet_id, block = self._files, self._layout, found.tablet_id, found.superblock
-        if block is None or not block.log_only:
-            remove_stage(files, layout, tablet_id)
-            return
+        of = f"copy of {tablet_id}"
+        if block is not None and block.log_only:
+            _try_removal(of, partial(self._put_rows_back, tablet_id, block))
+        replica = self.recover(found)
+        if replica is None:
+            return []
+        if not replica.superblock.log_only:
+            _try_removal(of, lambda: remove_stage(files, layout, tablet_id))
+        return [replica]
+
+    def _put_rows_back(self, tablet_id: TabletId, block: Superblock) -> None:
+        """Move what a copy has installed for a replica without rows back into the stage, for the next copy of them."""
+        files, layout = self._files, self._layout
         intact = read_manifest(files, layout, tablet_id) is not None
         if files.exists(layout.data_of(tablet_id)) or (not intact and files.exists(layout.stage_of(tablet_id))):
             remove_copied_files(files, layout, block, keep_stage=intact, crash=self._crash)

@@ -244,6 +244,7 @@ class TabletManager:
                 yield from self.start_again(replica)
                 raise
             self._node.peers.members.forget(tablet_id)
+            yield from self._remove_stage(tablet_id)
             return
         found = yield from self.look(tablet_id)
         if copied and found.decision.action is StartupAction.NOTHING:  # A first copy, which left nothing else.

@@ -23,7 +23,7 @@ def stage(name: str, age_s: int | None, size_bytes: int = 10) -> StoredStage:
 
 
 def removed(*found: StoredStage, **changed: Any) -> list[str]:
-    arguments: dict[str, Any] = {"in_use": (), "hosted": (), "now_us": NOW_US, "free_bytes": 1000, **changed}
+    arguments: dict[str, Any] = {"in_use": (), "sound": (), "now_us": NOW_US, "free_bytes": 1000, **changed}
     return [str(name) for name in stages_to_remove(found, SETTINGS, **arguments)]
 
 
@@ -36,12 +36,12 @@ def test_a_stage_that_is_too_old_or_not_intact_is_removed(age_s: int | None) -> 
     assert removed(stage("a", age_s), stage("b", 0)) == ["a"]
 
 
-def test_a_stage_of_a_tablet_that_has_a_replica_is_removed() -> None:
-    assert removed(stage("a", 0), stage("b", 0), hosted=("b",)) == ["b"]
+def test_a_stage_of_a_tablet_that_has_a_sound_replica_is_removed() -> None:
+    assert removed(stage("a", 0), stage("b", 0), sound=("b",)) == ["b"]
 
 
 def test_a_stage_that_a_copy_uses_stays_whatever_else_holds() -> None:
-    assert removed(stage("a", 1000), stage("b", None), in_use=("a", "b"), hosted=("a",), free_bytes=0) == []
+    assert removed(stage("a", 1000), stage("b", None), in_use=("a", "b"), sound=("a",), free_bytes=0) == []
 
 
 def test_if_space_is_short_the_oldest_go_until_there_is_enough() -> None:

@@ -29,6 +29,7 @@ class World:
         CopyStage(self.disk, LAYOUT, TABLET, 1 << 30).prepare(snapshot(), (NOW_S - age_s) * 1_000_000)
         self.copies: dict[TabletId, object] = {}
         self.locked: set[TabletId] = set()
+        self.replicas: dict[TabletId, Any] = {}
         self.turns = MagicMock()
         self.turns.now_us.return_value = 0
         node: Any = SimpleNamespace(
@@ -36,7 +37,7 @@ class World:
             turns=self.turns,
             files=self.disk,
             layout=LAYOUT,
-            replicas={},
+            replicas=self.replicas,
             scans=SimpleNamespace(run=self._run),
             time=SimpleNamespace(last=timestamp(NOW_S * 1_000_000)),
         )
@@ -89,3 +90,13 @@ def test_a_disk_that_cannot_be_read_ends_nothing(caplog: pytest.LogCaptureFixtur
     world.disk.space_left = read  # type: ignore[method-assign]
     assert not world.look()
     world.keeper.stop()
+
+
+def test_the_stage_of_a_replica_goes_and_that_of_a_failed_one_stays_for_its_next_copy() -> None:
+    """A damaged replica is copied while it is hosted. Its stage was removed between two attempts."""
+    world = World(age_s=1)
+    replica = SimpleNamespace(log_only=False, failure="damage found: a bad page")
+    world.replicas[TABLET] = replica
+    assert world.look()
+    replica.failure = ""
+    assert not world.look()

@@ -63,7 +63,7 @@ class StageKeeper:
             found,
             self._settings,
             in_use=self._copies.stages_in_use,
-            hosted={tablet for tablet, one in node.replicas.items() if not one.log_only},
+            sound={tablet for tablet, one in node.replicas.items() if not one.log_only and not one.failure},
             now_us=physical_us(node.time.last),
             free_bytes=free_bytes,
         ):
