@@ -41,9 +41,10 @@ def list_copies(
     """List the copies that are in progress or wait: tablet, source, target, bytes, and the expected time until the end.
 
     Copies begin and go on by themselves: the leader of a tablet starts one for each member that lacks a part of the log
-    that it does not have any more. A copy that was interrupted fetches only what is missing. A copy waits if all slots
-    of the server are in use, or if it is paused. The limits of bytes per second are shown if a server has any. A tablet
-    server that does not answer is named.
+    that it does not have any more. A copy that was interrupted fetches only what is missing. Once it has all bytes, it
+    is verified and installed, and the time until the end is not known. --json has the phase: PREPARING, FETCHING,
+    VERIFYING, INSTALLING or ENDING. A copy waits if all slots of the server are in use, or if it is paused. The limits
+    of bytes per second are shown if a server has any. A tablet server that does not answer is named.
 
     Example: stelae copy list --connect 127.0.0.1:7051"""
     from stelae.cli.masters_target import MastersTarget

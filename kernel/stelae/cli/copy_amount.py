@@ -8,7 +8,7 @@ from typing import Any
 
 from stelae.cli.kit.pace import clock
 from stelae.cli.kit.terminal_layout import bytes_text
-from stelae.protocol.copy_list_messages import CopyLine
+from stelae.protocol.copy_list_messages import CopyLine, ReportedCopyPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,11 @@ def amount_of(copies: Iterable[CopyLine]) -> CopyAmount:
 def left_text(eta_ms: int | None) -> str:
     """Return the remaining time as the end of a progress line: nothing if it is unknown."""
     return "" if eta_ms is None else f", about {clock(eta_ms / 1000)} left"
+
+
+def phase_text(phase: str | None) -> str:
+    """Return what a copy still does once it has all bytes, as the end of a text; empty in any other phase."""
+    return f", {phase.lower()}" if phase in (ReportedCopyPhase.VERIFYING, ReportedCopyPhase.INSTALLING) else ""
 
 
 def _rate(copy: CopyLine) -> int | None:

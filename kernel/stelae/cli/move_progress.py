@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Self
 
-from stelae.cli.copy_amount import CopyAmount, amount_of, left_text
+from stelae.cli.copy_amount import CopyAmount, amount_of, left_text, phase_text
 from stelae.cli.kit.pace import Pace
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.member_text import NamedNode
@@ -161,4 +161,5 @@ def _copy_text(copy: CopyLine, amount: CopyAmount) -> str:
     what = "copying rows" if copy.rows_only else "copying"
     if copy.waits:
         return "the copy is paused, and has not begun" if copy.paused else "the copy waits for a slot"
-    return f"{what} {amount}" + (", paused" if copy.paused else "") if copy.bytes_total else "the copy begins"
+    more = phase_text(copy.phase) + (", paused" if copy.paused else "")
+    return f"{what} {amount}{more}" if copy.bytes_total else "the copy begins"

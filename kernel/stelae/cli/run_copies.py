@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stelae.cli.asked_copies import ASK_MS, ask_copies
-from stelae.cli.copy_amount import amount_of
+from stelae.cli.copy_amount import amount_of, phase_text
 from stelae.cli.kit.errors import EXIT_OK
 from stelae.cli.kit.output import note, print_json
 from stelae.cli.kit.terminal_layout import age_text, bytes_text, print_fitted
@@ -82,6 +82,7 @@ def _plain(found: _Found, server: ServerLine, copy: CopyLine) -> dict[str, Any]:
         "bytes_fetched": copy.bytes_fetched,
         "bytes_per_s": amount_of([copy]).bytes_per_s,
         "eta_ms": copy.eta_ms,
+        "phase": None if copy.phase is None else copy.phase.value,
         "waits": copy.waits,
         "paused": copy.paused,
     }
@@ -114,8 +115,8 @@ def _done(one: dict[str, Any]) -> str:
     if not one["bytes_total"]:
         return "begins"
     percent = 100 * one["bytes_done"] // one["bytes_total"]
-    paused = ", paused" if one["paused"] else ""
-    return f"{bytes_text(one['bytes_done'])} of {bytes_text(one['bytes_total'])}, {percent} %{paused}"
+    more = phase_text(one["phase"]) + (", paused" if one["paused"] else "")
+    return f"{bytes_text(one['bytes_done'])} of {bytes_text(one['bytes_total'])}, {percent} %{more}"
 
 
 def _eta(one: dict[str, Any]) -> str:

@@ -110,11 +110,11 @@ class CopiedTablet:
         self._crash.hit("copy.after_log_piece")
         return entries[-1].op_id
 
-    def install_rows(self, snapshot: CopySnapshot, facts: CopyFacts) -> Steps[None]:
-        """Install the rows in the directory of the store."""
-        node = self._node
+    def install_rows(self, snapshot: CopySnapshot, facts: CopyFacts, cancelled: Callable[[], bool]) -> Steps[None]:
+        """Install the rows in the directory of the store. Raises ``CopyCancelled``."""
+        node, stage, crash = self._node, self._stage, self._crash
         self._manifest = yield OffLoop(
-            lambda: install_rows(node.files, node.layout, self._stage, snapshot, facts, node.engines, self._crash)
+            lambda: install_rows(node.files, node.layout, stage, snapshot, facts, node.engines, cancelled, crash)
         )
 
     def merge_metadata(self, snapshot: CopySnapshot) -> Steps[None]:

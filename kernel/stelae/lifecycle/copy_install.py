@@ -7,7 +7,7 @@ which no replica uses. The superblock that says READY makes both of them count. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -15,6 +15,7 @@ from stelae.host.assembly import Engines
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints
 from stelae.host.superblock import DataState, Superblock
+from stelae.lifecycle.copy_cancelled import unless_cancelled
 from stelae.lifecycle.copy_facts import CopyFacts, RowsForm
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_rows import decode_rows
@@ -106,14 +107,17 @@ def install_rows(
     snapshot: CopySnapshot,
     facts: CopyFacts,
     engines: Engines,
+    cancelled: Callable[[], bool],
     crash: CrashPoints = NO_CRASH,
 ) -> bytes:
     """Install the rows, and return the manifest of the store. Durable on return. May take long.
 
-    Files of a store are moved as they are. An export is imported into a new store of this node's engine.
+    Files of a store are moved as they are. An export is imported into a new store of this node's engine. An import asks
+    ``cancelled`` before each batch.
 
     Raises:
         StorageError: the rows cannot be read or written.
+        CopyCancelled: an import was cancelled. The directory of the store has a part of the rows.
     """
     directory = layout.data_of(snapshot.tablet_id)
     files.remove_tree(directory)
@@ -124,20 +128,27 @@ def install_rows(
             files.sync_directory(layout.stage_of(snapshot.tablet_id))
         manifest = facts.manifest
     else:
-        manifest = _import(directory, stage, names, facts, engines)
+        manifest = _import(directory, stage, names, facts, engines, cancelled)
     files.sync_directory(layout.data)
     crash.hit("copy.after_rows")
     return manifest
 
 
-def _import(directory: str, stage: CopyStage, names: list[str], facts: CopyFacts, engines: Engines) -> bytes:
+def _import(
+    directory: str,
+    stage: CopyStage,
+    names: list[str],
+    facts: CopyFacts,
+    engines: Engines,
+    cancelled: Callable[[], bool],
+) -> bytes:
     schemas = {schema.version: schema for schema in map(Schema.from_bytes, facts.schemas)}
     if facts.flushed == ZERO:
         return b""
     store = engines.store.open(directory, b"", ZERO, schemas, engines.store_config, engines.services)
     try:
         store.set_history_floor(facts.floor)  # Before the flush, so that every manifest has it.
-        store.import_(_batches(stage, names, schemas), facts.flushed)
+        store.import_(unless_cancelled(_batches(stage, names, schemas), cancelled), facts.flushed)
         edit = store.flush()
     finally:
         store.close()

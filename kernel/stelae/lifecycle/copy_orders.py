@@ -68,7 +68,7 @@ class CopyOrders:
         """Cancel one copy, or with ``None`` all to this node, and keep them from beginning again for a time.
 
         ``done`` is called once, when all of them have ended and what they have fetched is removed. That may take as
-        long as one step of a copy, such as writing the log of the replica.
+        long as what a copy does between two looks at its cancellation, such as writing a piece of the log.
 
         Raises ``CallerError`` if no copy of the tablet is in progress or waits; nothing was done."""
         copies, now_us = self._copies, self._turns.now_us()

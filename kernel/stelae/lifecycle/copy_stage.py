@@ -32,6 +32,7 @@ import msgspec
 
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import NO_CRASH, CrashPoints, FileKind, MetadataMissing, load, save
+from stelae.lifecycle.copy_cancelled import not_cancelled, unless_cancelled
 from stelae.lifecycle.copy_items import ItemKind, file_of, kind_of
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.side_work import DoneAtOnce, SideWork
@@ -254,12 +255,15 @@ class CopyStage:
 
     # -- what a copy installs ------------------------------------------------------------------------
 
-    def verify(self) -> list[str]:
+    def verify(self, cancelled: Callable[[], bool] = not_cancelled) -> list[str]:
         """Read all items, and check that they have their digests or the checksums of bytes that had them.
 
-        Durably remove those that are damaged or that the disk does not return, and return their names."""
+        Durably remove those that are damaged or that the disk does not return, and return their names.
+
+        ``cancelled`` is asked for every ``READ_BYTES``. Raises ``CopyCancelled`` once it returns True; nothing was
+        removed then."""
         self.close()
-        damaged = [name for name in self._items if not self._is_intact(name)]
+        damaged = [name for name in self._items if not self._is_intact(name, cancelled)]
         for name in damaged:
             if self._files.exists(self._path(name)):
                 self._files.remove(self._path(name))
@@ -284,10 +288,10 @@ class CopyStage:
         for item in list(self._open):
             self._forget(item)
 
-    def _is_intact(self, item: str) -> bool:
+    def _is_intact(self, item: str, cancelled: Callable[[], bool]) -> bool:
         """Return whether an item can be read and has its bytes. An item that cannot be read would end every copy."""
         try:
-            return self._has_its_bytes(self._items[item])
+            return self._has_its_bytes(self._items[item], cancelled)
         except FileNotFoundError:
             return False
         except StorageError as error:
@@ -295,12 +299,14 @@ class CopyStage:
                 raise
             return False
 
-    def _has_its_bytes(self, unit: SnapshotUnit) -> bool:
+    def _has_its_bytes(self, unit: SnapshotUnit, cancelled: Callable[[], bool]) -> bool:
         with closing(self._files.open(self._path(unit.name))) as file:
             if file.size() != unit.size_bytes:
                 return False
             crc = self._checksums.get(unit)
-            return _digest_of(file).is_that_of(unit) if crc is None else _checksum_of(file) == crc
+            if crc is None:
+                return _digest_of(file, cancelled).is_that_of(unit)
+            return _checksum_of(file, cancelled) == crc
 
     def _read_part(self, item: str, read: Callable[[], _Read]) -> _Read:
         """Read the stored bytes of an item. If the disk cannot read them, they are removed, and its error is raised.
@@ -342,16 +348,16 @@ class CopyStage:
         return f"{self._place}/{kind_of(item)}/.{file_of(item)}"
 
 
-def _digest_of(file: File) -> _Digest:
+def _digest_of(file: File, cancelled: Callable[[], bool] = not_cancelled) -> _Digest:
     digest = _Digest(DoneAtOnce())
-    for data in _contents(file):
+    for data in unless_cancelled(_contents(file), cancelled):
         digest.add(data)
     return digest
 
 
-def _checksum_of(file: File) -> int:
+def _checksum_of(file: File, cancelled: Callable[[], bool] = not_cancelled) -> int:
     crc = 0
-    for data in _contents(file):
+    for data in unless_cancelled(_contents(file), cancelled):
         crc = crc32c.crc32c(data, crc)
     return crc
 

@@ -57,6 +57,37 @@ class CopyStepOutcome(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class CopyPhase(StrEnum):
+    """What a copy does, for people. The values are stable."""
+
+    PREPARING = "PREPARING"  #: It looks for a source, and perhaps sets the old replica aside.
+    FETCHING = "FETCHING"
+    VERIFYING = "VERIFYING"  #: Everything has arrived, and is read and checked.
+    INSTALLING = "INSTALLING"
+    ENDING = "ENDING"  #: It has ended, or is abandoned.
+
+
+PHASES: Mapping[CopyState, CopyPhase] = {
+    CopyState.CHECKING: CopyPhase.PREPARING,
+    CopyState.OPENING: CopyPhase.PREPARING,
+    CopyState.FENCING: CopyPhase.PREPARING,
+    CopyState.SETTING_ASIDE: CopyPhase.PREPARING,
+    CopyState.REHOSTING: CopyPhase.ENDING,
+    CopyState.MARKING: CopyPhase.PREPARING,
+    CopyState.STAGING: CopyPhase.PREPARING,
+    CopyState.FETCHING: CopyPhase.FETCHING,
+    CopyState.VERIFYING: CopyPhase.VERIFYING,
+    CopyState.INSTALLING_LOG: CopyPhase.INSTALLING,
+    CopyState.INSTALLING_ROWS: CopyPhase.INSTALLING,
+    CopyState.MERGING: CopyPhase.INSTALLING,
+    CopyState.COMMITTING: CopyPhase.INSTALLING,
+    CopyState.HOSTING: CopyPhase.INSTALLING,
+    CopyState.ABANDONING: CopyPhase.ENDING,
+    CopyState.ENDED: CopyPhase.ENDING,
+}
+"""The phase of each state. A damaged replica is set aside, and marked, only to install its copy."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """What follows from an outcome: ``to``. With ``otherwise``, that is followed once no round is left."""
@@ -154,6 +185,13 @@ class CopySequence:
     marked: bool = False  #: The superblock may say COPYING.
     committed: bool = False  #: The superblock says READY.
     drops_stage: bool = False  #: When the copy is abandoned, what has arrived is removed, too.
+
+    @property
+    def phase(self) -> CopyPhase:
+        """What the copy does, for people."""
+        if self.fetches_first and self.state in (CopyState.SETTING_ASIDE, CopyState.MARKING):
+            return CopyPhase.INSTALLING
+        return PHASES[self.state]
 
     def step(self, outcome: CopyStepOutcome) -> CopyState:
         """Go to the state that follows from the outcome of the present one, and return it."""

@@ -25,11 +25,13 @@ from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import Superblock, SuperblockFile
 from stelae.lifecycle.abandoned_copy import remove_copied_files
 from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
+from stelae.lifecycle.copy_cancelled import CopyCancelled
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_install import install_rows
 from stelae.lifecycle.copy_source import ChosenSource
 from stelae.lifecycle.copy_stage import remove_stage
+from stelae.lifecycle.copy_states import CopyPhase
 from stelae.lifecycle.rows_fetch import RowsFetch
 from stelae.spi.errors import Full, StelaeError, Unavailable
 from stelae.spi.ids import ZERO, OpId
@@ -55,6 +57,7 @@ class RowsCopy:
         self.source = ChosenSource(environment, asked, self.control)
         self._fetch: RowsFetch | None = None
         self.committed = False  #: The replica has its rows.
+        self._installs = False
         self._stopped = False  # The superblock may say that there are rows, even if its save failed.
         self._stage = environment.stage(asked.tablet_id)
 
@@ -62,6 +65,13 @@ class RowsCopy:
     def begun(self) -> bool:
         """Whether something was fetched."""
         return self._fetch is not None and self._fetch.begun
+
+    @property
+    def phase(self) -> CopyPhase:
+        """What the copy does, for people."""
+        if self._installs:
+            return CopyPhase.INSTALLING
+        return CopyPhase.PREPARING if self._fetch is None else self._fetch.phase
 
     def steps(self) -> Steps[None]:
         """Do the copy. Operating errors are not raised: they are in ``reason``."""
@@ -73,6 +83,8 @@ class RowsCopy:
         retention.anchor(ANCHOR, replica.flusher.log_base.index + 1)
         try:
             yield from self._copy(replica)
+        except CopyCancelled:
+            self.reason = self.control.why_cancelled
         except (StelaeError, OSError) as error:  # ``Files`` raises ``OSError`` for missing names.
             self.reason = str(error)
         finally:
@@ -99,11 +111,12 @@ class RowsCopy:
         return ""
 
     def _copy(self, replica: Replica) -> Steps[None]:
-        node, crash = self._env.node, self._env.crash
-        self._fetch = RowsFetch(self._env, self.asked, replica, self._stage, self.control, self.source)
+        node, crash, stage, cancelled = self._env.node, self._env.crash, self._stage, self.control.cancelled
+        self._fetch = RowsFetch(self._env, self.asked, replica, stage, self.control, self.source)
         snapshot, facts = yield from self._fetch.steps()
+        self._installs = True
         manifest = yield OffLoop(
-            lambda: install_rows(node.files, node.layout, self._stage, snapshot, facts, node.engines, crash)
+            lambda: install_rows(node.files, node.layout, stage, snapshot, facts, node.engines, cancelled, crash)
         )
         if self.control.cancelled():
             raise Unavailable(self.control.why_cancelled)

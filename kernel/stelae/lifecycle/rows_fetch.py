@@ -19,7 +19,7 @@ from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
 from stelae.lifecycle.copy_stage import CopyStage
-from stelae.lifecycle.copy_states import CopyStepOutcome
+from stelae.lifecycle.copy_states import CopyPhase, CopyStepOutcome
 from stelae.spi.copy_plan import CopyOffer, CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import StelaeError, Unavailable
 from stelae.spi.ids import ZERO, NodeId
@@ -64,6 +64,7 @@ class RowsFetch:
         self._bytes_done = 0
         self._why = "no source was named"
         self.begun = False  #: Something is in the stage.
+        self.phase = CopyPhase.PREPARING  #: What it does, for people.
 
     def steps(self) -> Steps[FetchedRows]:
         """Return rows that are complete and verified. Raises ``Unavailable`` if no source has such."""
@@ -79,6 +80,7 @@ class RowsFetch:
         """Try one source. Return ``None`` if it cannot be used now: ``_why`` says why."""
         if not self._asked.sources:
             return None
+        self.phase = CopyPhase.PREPARING
         source = yield from self._source.next()
         self._check_cancelled()
         if source is None:
@@ -147,13 +149,15 @@ class RowsFetch:
             self.begun, self._rounds = True, env.settings.rounds_max
         now_us = physical_us(env.node.time.last)
         yield OffLoop(lambda: stage.prepare(snapshot, now_us))
+        self.phase = CopyPhase.FETCHING
         result = yield from env.fetch(self._plan(snapshot), stage, self._control)
         if self._control.latest.bytes_done > self._bytes_done:  # Rounds count only while nothing arrives.
             self._bytes_done, self._rounds = self._control.latest.bytes_done, env.settings.rounds_max
         outcome, self._why = self._source.fetched(result)
         if outcome is not CopyStepOutcome.DONE:
             return outcome
-        damaged = yield OffLoop(stage.verify)
+        self.phase = CopyPhase.VERIFYING
+        damaged = yield OffLoop(lambda: stage.verify(self._control.cancelled))
         if damaged:
             self._source.stay()
             self._why = (

@@ -16,13 +16,14 @@ from stelae.host.replica import Replica
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.blocking_steps import OffLoop, Steps
 from stelae.lifecycle.copied_tablet import CopiedTablet
+from stelae.lifecycle.copy_cancelled import CopyCancelled
 from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import REPLACED, CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
-from stelae.lifecycle.copy_states import CANCELLABLE, CopySequence, CopyState, CopyStepOutcome
+from stelae.lifecycle.copy_states import CANCELLABLE, CopyPhase, CopySequence, CopyState, CopyStepOutcome
 from stelae.lifecycle.copy_target_facts import gather
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
@@ -75,6 +76,11 @@ class TabletCopy:
         return self.sequence.marked
 
     @property
+    def phase(self) -> CopyPhase:
+        """What the copy does, for people."""
+        return self.sequence.phase
+
+    @property
     def replaces_nothing(self) -> bool:
         """Whether this node had no replica of the tablet, at most a tombstone. False until it has looked."""
         return self._here is not None and self._here.state in (TargetState.DOES_NOT_EXIST, TargetState.DELETED)
@@ -101,6 +107,8 @@ class TabletCopy:
             return CopyStepOutcome.CANCELLED
         try:
             return (yield from self._WORKS[self.sequence.state](self))
+        except CopyCancelled:
+            outcome, self.reason = CopyStepOutcome.CANCELLED, self.control.why_cancelled
         except Full as error:
             outcome, self.reason = CopyStepOutcome.FULL, str(error)
         except Corrupt as error:
@@ -284,7 +292,7 @@ class TabletCopy:
         if wrong is not None:
             self.reason = str(wrong)
             return CopyStepOutcome.FAILED
-        damaged = yield OffLoop(self._stage.verify)
+        damaged = yield OffLoop(lambda: self._stage.verify(self.control.cancelled))
         if damaged:
             self.reason = f"{len(damaged)} items in the stage are damaged, the first one is {damaged[0]!r}"
             return CopyStepOutcome.DAMAGED
@@ -299,7 +307,7 @@ class TabletCopy:
 
     def _install_rows(self) -> Steps[CopyStepOutcome]:
         assert self._facts is not None
-        yield from self._tablet.install_rows(self._snapshot, self._facts)
+        yield from self._tablet.install_rows(self._snapshot, self._facts, self.control.cancelled)
         return CopyStepOutcome.DONE
 
     def _merge(self) -> Steps[CopyStepOutcome]:

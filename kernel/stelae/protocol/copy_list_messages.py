@@ -22,6 +22,16 @@ BYTES_PER_S_MAX = 1 << 40
 """The highest limit of bytes per second."""
 
 
+class ReportedCopyPhase(StrEnum):
+    """What a copy does at the moment."""
+
+    PREPARING = "PREPARING"  #: It looks for a source, and perhaps sets the old replica aside.
+    FETCHING = "FETCHING"
+    VERIFYING = "VERIFYING"  #: Everything has arrived, and is read and checked.
+    INSTALLING = "INSTALLING"
+    ENDING = "ENDING"
+
+
 class CopiesRequest(msgspec.Struct, frozen=True, array_like=True):
     """Ask a node for the copies to it."""
 
@@ -37,7 +47,9 @@ class CopyLine(msgspec.Struct, frozen=True, kw_only=True):
     bytes_done: int
     bytes_total: int  #: 0 while it is not known.
     bytes_fetched: int  #: Of this run; ``bytes_done`` also counts what earlier runs have stored.
-    eta_ms: int | None  #: Expected time until all bytes are there; ``None`` while it is unknown.
+    #: Expected time until all bytes are there; ``None`` while it is unknown, and once they are.
+    eta_ms: int | None
+    phase: ReportedCopyPhase | None = None  #: ``None``: it waits.
     waits: bool = False  #: It has not begun: it waits for a slot, or for the end of a pause.
     paused: bool = False
 

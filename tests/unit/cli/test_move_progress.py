@@ -14,7 +14,7 @@ from stelae.cli.copy_amount import CopyAmount, amount_of
 from stelae.cli.kit.status_line import StatusLine
 from stelae.cli.member_text import NamedNode
 from stelae.cli.move_progress import MoveProgress, Step, step_of
-from stelae.protocol.copy_list_messages import CopyLine
+from stelae.protocol.copy_list_messages import CopyLine, ReportedCopyPhase
 from stelae.protocol.member_messages import ConfigView
 from stelae.spi.errors import DeadlineExceeded
 from stelae.spi.ids import OpId
@@ -116,6 +116,17 @@ def test_each_step_of_a_move_in_words() -> None:
     assert move.text(view(P, match=4)) == "PRE_VOTER, has entry 4 of 9"
     old = f"the old replica on other:1 ({OTHER})"
     assert move.text(view(V)) == f"it has its vote; {old} is being removed"
+
+
+def test_a_copy_that_has_all_bytes_shows_what_it_still_does() -> None:
+    there = {"done": 940 * MIB, "eta_ms": None}
+    phases = (ReportedCopyPhase.VERIFYING, ReportedCopyPhase.INSTALLING, ReportedCopyPhase.ENDING)
+    move, said = Shown(*(copy(**there, phase=phase) for phase in phases)), []
+    for _ in phases:
+        move.look()
+        said.append(move.text(view(P, state="COPY")))
+    bytes_there = "copying 940.0 MiB of 940.0 MiB"
+    assert said == [f"{bytes_there}, verifying", f"{bytes_there}, installing", bytes_there]
 
 
 def test_a_member_that_catches_up_from_the_log_has_a_time_too() -> None:

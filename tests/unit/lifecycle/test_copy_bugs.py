@@ -168,7 +168,7 @@ def test_a_term_that_goes_back_is_missed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_items_that_are_not_verified_again_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 21: the transport reports as complete what is damaged on the disk."""
-    monkeypatch.setattr(CopyStage, "verify", lambda _stage: [])
+    monkeypatch.setattr(CopyStage, "verify", lambda _stage, _cancelled: [])
     with pytest.raises(AssertionError):
         interrupted.test_an_item_that_is_damaged_in_the_stage_is_fetched_again()
 

@@ -14,6 +14,8 @@ from stelae.lifecycle.copy_states import (
     CANCELLABLE,
     FETCHES_FIRST,
     LAST,
+    PHASES,
+    CopyPhase,
     CopySequence,
     CopyState,
     CopyStepOutcome,
@@ -174,3 +176,10 @@ def test_items_that_stay_damaged_are_not_fetched_for_ever() -> None:
     progress = CopySequence(replaces=False, rounds=1, state=S.VERIFYING, marked=True)
     assert progress.step(Out.DAMAGED) is S.FETCHING and progress.step(Out.DONE) is S.VERIFYING
     assert progress.step(Out.DAMAGED) is S.ABANDONING and progress.drops_stage
+
+
+def test_every_state_has_a_phase_and_a_damaged_replica_is_set_aside_to_install_its_copy() -> None:
+    assert set(PHASES) == set(CopyState)
+    for first, phase in ((False, CopyPhase.PREPARING), (True, CopyPhase.INSTALLING)):
+        for state in (CopyState.SETTING_ASIDE, CopyState.MARKING):
+            assert CopySequence(replaces=True, rounds=0, fetches_first=first, state=state).phase is phase

@@ -11,6 +11,7 @@ import pytest
 
 from stelae.host.start_copy import StartCopy
 from stelae.lifecycle.copy_holds import CopyHolds
+from stelae.lifecycle.copy_states import CopyPhase
 from stelae.lifecycle.waiting_copies import WaitingCopy
 from stelae.protocol.codec import decode, encode
 from stelae.protocol.copy_list_messages import (
@@ -26,6 +27,7 @@ from stelae.protocol.copy_list_messages import (
     CopyOrder,
     LimitCopies,
     OrderCopies,
+    ReportedCopyPhase,
 )
 from stelae.server.tserver.copy_operations import CopyOperations
 from stelae.spi.copy_plan import CopyProgress
@@ -74,9 +76,16 @@ class Server:
         return found
 
 
-def a_copy(asked: StartCopy, progress: CopyProgress, offer: object, *, paused: bool = False) -> object:
+def a_copy(
+    asked: StartCopy,
+    progress: CopyProgress,
+    offer: object,
+    *,
+    paused: bool = False,
+    phase: CopyPhase = CopyPhase.FETCHING,
+) -> object:
     control = SimpleNamespace(latest=progress, paused=paused)
-    return SimpleNamespace(asked=asked, control=control, source=SimpleNamespace(offer=offer))
+    return SimpleNamespace(asked=asked, control=control, source=SimpleNamespace(offer=offer), phase=phase)
 
 
 def test_copies_are_listed_in_order_with_what_is_known_of_them() -> None:
@@ -106,6 +115,20 @@ def test_copies_are_listed_in_order_with_what_is_known_of_them() -> None:
     assert (told.paused, told.cancelled) == (False, (U,))
     server.holds.pause(None, 2_000, 0)
     assert server.ask(COPIES, CopiesRequest(), CopiesReply).paused
+
+
+def test_a_copy_that_has_all_bytes_has_a_phase_and_no_known_end() -> None:
+    """It was shown with 100 % and no time left while it was verified, which takes minutes for a large tablet."""
+    server = Server()
+    there = CopyProgress(bytes_done=90, bytes_total=90, bytes_fetched=90, eta_ms=0)
+    source = SimpleNamespace(source=LEADER)
+    phases = (CopyPhase.FETCHING, CopyPhase.VERIFYING, CopyPhase.INSTALLING)
+    server.copies.running |= {f"t{n}": a_copy(ASKED, there, source, phase=phase) for n, phase in enumerate(phases)}
+    server.copies.waiting["w"] = WaitingCopy(ASKED, paused=False, asked_us=0)
+    told = server.ask(COPIES, CopiesRequest(), CopiesReply).copies
+    assert [line.eta_ms for line in told] == [None] * 4
+    assert [line.phase for line in told] == [*map(ReportedCopyPhase, phases), None]
+    assert list(ReportedCopyPhase) == [ReportedCopyPhase(phase.value) for phase in CopyPhase]
 
 
 def test_a_limit_that_is_not_named_stays_and_zero_removes_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stelae.host.node import Node
 from stelae.lifecycle.copy_orders import CopyOrders, OrderResult
+from stelae.lifecycle.copy_states import CopyPhase
 from stelae.lifecycle.rows_copy import RowsCopy
 from stelae.lifecycle.tablet_copies import TabletCopies
 from stelae.lifecycle.tablet_copy import TabletCopy
@@ -24,6 +25,7 @@ from stelae.protocol.copy_list_messages import (
     LimitCopies,
     OrderCopies,
     OrderedCopies,
+    ReportedCopyPhase,
 )
 from stelae.server.frames import only_frame
 from stelae.server.tserver.copy_service import CopyService
@@ -141,6 +143,7 @@ def _check_limit(side: CopySource | CopyTarget | None, limit: int) -> None:
 
 def _line(tablet: TabletId, copy: TabletCopy | RowsCopy) -> CopyLine:
     asked, progress, offer = copy.asked, copy.control.latest, copy.source.offer
+    fetches = copy.phase is CopyPhase.FETCHING and progress.bytes_done < progress.bytes_total
     return CopyLine(
         tablet_id=tablet,
         table_id=asked.table_name,
@@ -150,7 +153,8 @@ def _line(tablet: TabletId, copy: TabletCopy | RowsCopy) -> CopyLine:
         bytes_done=progress.bytes_done,
         bytes_total=progress.bytes_total,
         bytes_fetched=progress.bytes_fetched,
-        eta_ms=None if copy.control.paused else progress.eta_ms,
+        eta_ms=progress.eta_ms if fetches and not copy.control.paused else None,
+        phase=ReportedCopyPhase(copy.phase.value),
         paused=copy.control.paused,
     )
 
