@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from stelae.host.log_writer import LogWriter
@@ -65,6 +66,23 @@ def run_now(steps: Steps[_Result], wal: WalEngine) -> _Result:
         assert isinstance(step, OffLoop | WithLog), f"a start waits for nothing: {step}"
         try:
             result = step.work() if isinstance(step, OffLoop) else step.work(wal)
+        except Exception as error:
+            result = error
+
+
+def in_pool(steps: Steps[_Result], pool: BlockingPool, key: str) -> Steps[_Result]:
+    """Run the ``OffLoop`` steps of a generator in another pool than that of its runner, in order per ``key``.
+
+    Return and raise what the generator does. For work that takes long within an operation of a pool that votes use."""
+    result: Any = None
+    while True:
+        try:
+            step = steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+        except StopIteration as end:
+            found: _Result = end.value
+            return found
+        try:
+            result = yield Ask(partial(pool.run, key, step.work)) if isinstance(step, OffLoop) else step
         except Exception as error:
             result = error
 

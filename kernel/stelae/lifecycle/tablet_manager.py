@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from stelae.host.hybrid_clock import physical_us
 from stelae.host.ports import BlockingPool
 from stelae.host.superblock import DataState, Superblock
 from stelae.lifecycle.abandoned_copy import abandon_copy
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog, in_pool
 from stelae.lifecycle.copy_stage import remove_stage
 from stelae.lifecycle.deletion import (
     LastOpId,
@@ -158,7 +159,7 @@ class TabletManager:
                 self._waiting.pop(tablet_id)()
 
         node = self._node
-        StepRunner(pool or node.metadata_pool, node.writer, node.turns).run(f"tablet/{tablet_id}", steps, ended)
+        StepRunner(pool or node.metadata_pool, node.writer, node.turns).run(_key(tablet_id), steps, ended)
 
     # -- the protocols ---------------------------------------------------------------------------
 
@@ -218,7 +219,7 @@ class TabletManager:
         It was cut short by an error, as of a full disk, and has promised nothing."""
         tablet_id, block = found.tablet_id, found.superblock
         if found.decision.action is StartupAction.REMOVE and block is not None:
-            yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=True)
+            yield from self.abandon_copy(block, keep_stage=True)
             self._loader.forget_failure(tablet_id)
             return
         if found.decision.action is StartupAction.TOMBSTONE:
@@ -264,7 +265,12 @@ class TabletManager:
 
     def _remove_stage(self, tablet_id: TabletId) -> Steps[None]:
         node = self._node
-        yield OffLoop(lambda: remove_stage(node.files, node.layout, tablet_id))
+        yield Ask(partial(node.scans.run, _key(tablet_id), lambda: remove_stage(node.files, node.layout, tablet_id)))
+
+    def abandon_copy(self, block: Superblock, *, keep_stage: bool) -> Steps[None]:
+        """Undo a copy that was interrupted. To remove its rows takes long, so it is done in the pool for scans."""
+        steps = abandon_copy(self._node.files, self._node.layout, block, keep_stage=keep_stage)
+        return in_pool(steps, self._node.scans, _key(block.tablet_id))
 
     def set_aside(self, replica: Replica, reason: str, *, removed: bool = False) -> Steps[None]:
         """Shut a replica down, leave a tombstone that votes, and move its data into quarantine.
@@ -318,7 +324,7 @@ class TabletManager:
             unknown = block = msgspec.structs.replace(block, tombstone="UNKNOWN")
             yield OffLoop(lambda: self._loader.superblock_file(tablet_id).save(unknown))
         if found.decision.action in (StartupAction.DELETE_SELF, StartupAction.REMOVE):
-            yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=False)
+            yield from self.abandon_copy(block, keep_stage=False)
             self._loader.forget_failure(tablet_id)
             if block.tombstone is None:
                 return  # A first copy, of which nothing stays.
@@ -425,6 +431,11 @@ class TabletManager:
 
     def _why_offline(self, found: TabletFinding) -> str:
         return self._loader.failed.get(found.tablet_id) or found.failure or found.decision.why
+
+
+def _key(tablet_id: TabletId) -> str:
+    """Return the key of a tablet's operations in each pool."""
+    return f"tablet/{tablet_id}"
 
 
 def _check_first_schema(block: Superblock, new: TabletSettings) -> None:

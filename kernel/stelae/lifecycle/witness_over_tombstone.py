@@ -25,7 +25,6 @@ from stelae.host.new_replica import NewReplica
 from stelae.host.settings import TabletSettings
 from stelae.host.start_copy import StartCopy
 from stelae.host.superblock import DataState, Superblock
-from stelae.lifecycle.abandoned_copy import abandon_copy
 from stelae.lifecycle.blocking_steps import OffLoop, Steps, WithLog
 from stelae.lifecycle.copy_guards import OVER_TOMBSTONE, TargetFacts, TargetState, refusal
 from stelae.lifecycle.copy_target_facts import of_files
@@ -111,7 +110,7 @@ class WitnessOverTombstone:
         if found.decision.action is StartupAction.ROLL_FORWARD:
             yield from self._manager.complete_deletion(block)
         if block.data_state is DataState.COPYING:
-            yield from abandon_copy(self._node.files, self._node.layout, block, keep_stage=True)
+            yield from self._manager.abandon_copy(block, keep_stage=True)
             block = yield OffLoop(self._loader.superblock_file(found.tablet_id).load)
         return block
 

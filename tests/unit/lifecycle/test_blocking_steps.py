@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog, run_now
+from stelae.lifecycle.blocking_steps import Ask, OffLoop, StepRunner, Steps, Until, WithLog, in_pool, run_now
 from stelae.spi.errors import Full
 
 
@@ -139,3 +139,27 @@ def test_at_a_start_an_error_that_the_generator_does_not_handle_is_raised() -> N
     wal: Any = None
     with pytest.raises(ZeroDivisionError):
         run_now(steps(), wal)
+
+
+def test_the_blocking_steps_of_a_part_run_in_another_pool_and_raise_where_they_are_awaited(world: World) -> None:
+    other = World()
+
+    def part() -> Steps[str]:
+        with pytest.raises(Full):
+            yield OffLoop(_raise_full)
+        with pytest.raises(Full):
+            yield WithLog(lambda _engine: _raise_full())
+        return (yield OffLoop(lambda: "done"))  # type: ignore[no-any-return]
+
+    def steps() -> Steps[str]:
+        result = yield from in_pool(part(), other, "k")
+        yield OffLoop(lambda: None)
+        return result
+
+    world.start(steps())
+    assert world.results == ["done"]
+    assert other.ran == ["pool k", "pool k"] and world.ran == ["log", "pool k"]
+
+
+def _raise_full() -> None:
+    raise Full("no space")
