@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from stelae.client import Table
 from stelae.spi.errors import StelaeError
 from stelae.spi.write import SourceFence, checked_fence
 from stelae_spark_sink.job_end import complete_job
@@ -25,7 +26,8 @@ from stelae_spark_sink.options import (
     SourceOptions,
     write_timeout_s,
 )
-from stelae_spark_sink.overwrite import check_overwrite, remove_rows_since, replaced_rows, time_before
+from stelae_spark_sink.overwrite import check_overwrite, old_rows_of, remove_rows_since, replaced_rows, time_before
+from stelae_spark_sink.refused_keys import REFUSED_KEYS_MAX
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, check_same_table, report, total_of
@@ -81,29 +83,38 @@ class BatchWriter(DataSourceArrowWriter):
             for _ in iterator:
                 pass
             return TaskResult(self._fence, skipped=True)
-        return write_task(self._options, self._fence, iterator)
+        keys_max = 0 if self._overwritten_at is None else REFUSED_KEYS_MAX
+        return write_task(self._options, self._fence, iterator, keys_max=keys_max)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Finish the job, once all tasks have written.
 
         Raises:
-            RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
+            RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set, or an overwrite cannot remove old
+                rows without losing some. All other rows are written. The epoch is not complete.
             TableReplaced: the table was dropped and created anew meanwhile. No row of the new one is deleted.
         """
-        options = self._options
+        options, old_rows = self._options, None
+        fail = options[FAIL_ON_ROW_ERRORS]
         total = total_of(messages) or TaskResult(self._fence)
         table = table_of(options)
         check_same_table(table.name, {self._table_id, table.table_id, *total.table_ids})
-        if self._overwritten_at is not None and not total.skipped and not total.failed:
-            epoch, where = table.epoch(*self._fence), replaced_rows(table, options)
-            remove_rows_since(table, where, epoch, self._overwritten_at, write_timeout_s(options))
-            total.tablets.update(epoch.tablets)
+        if self._overwritten_at is not None and not total.skipped:
+            old_rows = old_rows_of(total, fail=fail)
+            if old_rows is None or old_rows.removed:
+                self._remove_old_rows(table, total, self._overwritten_at)
         try:
-            report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+            report(table.name, total, fail=fail, rejects=options.get(REJECTS_TABLE), old_rows=old_rows)
         except RowsNotWritten:
             self._end_tasks()
             raise
         complete_job(options, table, total, ends=self._is_single)
+
+    def _remove_old_rows(self, table: Table, total: TaskResult, since: int) -> None:
+        options, epoch = self._options, table.epoch(*self._fence)
+        where = replaced_rows(table, options)
+        remove_rows_since(table, where, epoch, since, write_timeout_s(options), total.refused)
+        total.tablets.update(epoch.tablets)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """End a job that has failed: rows that are written stay, and a repeated job writes the rest.

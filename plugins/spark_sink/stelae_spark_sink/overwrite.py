@@ -19,6 +19,8 @@ from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
 from stelae_spark_sink.json_filters import with_values
 from stelae_spark_sink.options import IGNORE_NULL, OPERATION, REPLACE_WHERE, BadOption, SourceOptions
+from stelae_spark_sink.refused_keys import REFUSED_KEYS_MAX, without_refused
+from stelae_spark_sink.task_result import OldRows, TaskResult
 
 DELETE_ROWS_MAX = 1 << 18
 """The most rows that are deleted after one look at the changes of a tablet."""
@@ -79,7 +81,32 @@ def time_before(table: Table, timeout_s: float) -> int:
     return at
 
 
-def remove_rows_since(table: Table, where: Sequence[Filter], epoch: Epoch, since: int, timeout_s: float) -> int:
+def old_rows_of(total: TaskResult, *, fail: bool) -> OldRows | None:
+    """Return what an overwriting job does with the old rows if rows of it were not written; ``None``: all were.
+
+    The old row of a refused row stays, because nothing replaces it. So old rows are removed only if the keys of all
+    refused rows are known, and not if nothing at all was written: then the DataFrame or the filters are wrong.
+
+    Args:
+        total: the results of all tasks.
+        fail: whether rows that were not written fail the job.
+    """
+    if not total.failed:
+        return None
+    if fail:
+        return OldRows(False, "no old row was removed")
+    again = "correct the rows, and run the job again, with the same epoch if it has one"
+    if total.failed == total.rows:
+        return OldRows(False, f"no old row was removed, because no new one is written: {again}")
+    if total.refused_keys < total.failed:
+        known = f"more than {REFUSED_KEYS_MAX} rows of one task were not written"
+        return OldRows(False, f"no old row was removed, because {known}: {again}")
+    return OldRows(True, "old rows with the keys of these rows stay; the others were removed")
+
+
+def remove_rows_since(
+    table: Table, where: Sequence[Filter], epoch: Epoch, since: int, timeout_s: float, refused: Sequence[Any] = ()
+) -> int:
     """Delete the rows that a table had at ``since`` and that were not written since; return their number.
 
     The changes of a tablet are read again directly before its rows are deleted, so that rows that others write
@@ -91,12 +118,15 @@ def remove_rows_since(table: Table, where: Sequence[Filter], epoch: Epoch, since
         epoch: the epoch of the job.
         since: hybrid timestamp of the time before the job, of :func:`time_before`.
         timeout_s: how long a page or a write is retried.
+        refused: ``pyarrow.Table`` objects with keys of rows that stay.
     """
-    key = [*table.key]
+    key, stay = [*table.key], _joined(refused)
 
     def remove(tablet: TabletId, tokens: Sequence[ScanToken]) -> int:
         changes = _Changes(table, tablet, since, timeout_s)
         gone, removed = changes.without(_keys(table, tokens, key, timeout_s)), 0
+        if stay is not None:
+            gone = without_refused(gone, stay)
         while gone.num_rows:
             gone = changes.without(gone)  # Reading all changes took a while, and so did a delete.
             removed += epoch.delete(gone.slice(0, DELETE_ROWS_MAX), timeout_s=timeout_s).written
@@ -106,6 +136,12 @@ def remove_rows_since(table: Table, where: Sequence[Filter], epoch: Epoch, since
     tablets = _by_tablet(table.scan(key, where, at=since, timeout_s=timeout_s).tokens())
     with ThreadPoolExecutor(TABLETS_AT_ONCE, "stelae-overwrite") as pool:
         return sum(pool.map(remove, tablets, tablets.values()))
+
+
+def _joined(tables: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables) if tables else None
 
 
 class _Changes:

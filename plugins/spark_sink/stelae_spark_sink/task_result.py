@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -28,6 +29,13 @@ class TableReplaced(CallerError, code="SPARK_TABLE_REPLACED"):
     """A table was dropped and created anew under its name while a job wrote it. Rows of the job are in the old one."""
 
 
+class OldRows(NamedTuple):
+    """What an overwriting job of which rows were not written does with the rows that the table had before."""
+
+    removed: bool  #: Whether old rows are removed.
+    text: str  #: For people.
+
+
 @dataclass
 class TaskResult(WriterCommitMessage):
     """What a task has written, or what all tasks of a job have."""
@@ -42,6 +50,12 @@ class TaskResult(WriterCommitMessage):
     table_ids: set[str] = field(default_factory=set)  #: Ids of the tables that had the name when tasks wrote.
     tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rows were sent.
     rejects_tablets: set[TabletId] = field(default_factory=set)  #: The tablets to which rejects were written.
+    refused: list[Any] = field(default_factory=list)  #: ``pyarrow.Table`` objects: keys of rows that were not written.
+
+    @property
+    def refused_keys(self) -> int:
+        """Number of the keys in ``refused``. It is lower than ``failed`` if some are not known."""
+        return sum(keys.num_rows for keys in self.refused)
 
     def add(self, result: WriteResult) -> None:
         """Add the result of one batch of rows."""
@@ -72,6 +86,7 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.table_ids |= task.table_ids
         total.tablets |= task.tablets
         total.rejects_tablets |= task.rejects_tablets
+        total.refused += task.refused
     return total
 
 
@@ -90,7 +105,9 @@ def check_same_table(name: str, table_ids: Iterable[str]) -> None:
         raise TableReplaced(f"{fact}; start the job again")
 
 
-def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = None) -> None:
+def report(
+    table: str, total: TaskResult, *, fail: bool, rejects: str | None = None, old_rows: OldRows | None = None
+) -> None:
     """Tell the log of the driver what a job has written.
 
     Args:
@@ -98,9 +115,10 @@ def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = N
         total: the results of all tasks.
         fail: whether rows that were not written are an error.
         rejects: name of the table that has the rows that were not written.
+        old_rows: what an overwriting job did with the old rows, because rows were not written.
 
     Raises:
-        RowsNotWritten: rows were not written, and ``fail`` is set.
+        RowsNotWritten: rows were not written, and ``fail`` is set or old rows were not removed.
     """
     if total.skipped:
         print(f"stelae: {_epoch_of(total.fence)} is complete in table {table!r}; nothing was written", file=sys.stderr)
@@ -112,8 +130,12 @@ def report(table: str, total: TaskResult, *, fail: bool, rejects: str | None = N
         return
     where = f", see table {rejects!r}" if rejects else ""
     problem = "\n  ".join([f"{written}; {total.failed} are not{where}:", *_shown(total.samples, total.failed)])
+    if old_rows is not None:
+        problem = f"{problem}\n{old_rows.text}"
     if fail:
         raise RowsNotWritten(f"{problem}\nset the option 'failOnRowErrors' to false to go on without them")
+    if old_rows is not None and not old_rows.removed:
+        raise RowsNotWritten(problem)
     print(f"stelae: {problem}", file=sys.stderr)
 
 

@@ -47,7 +47,7 @@ class EpochOver(CallerError, code="SPARK_EPOCH_OVER"):
 
 
 def write_task(
-    options: SourceOptions, fence: SourceFence, batches: Iterable[Any], *, begin: bool = False
+    options: SourceOptions, fence: SourceFence, batches: Iterable[Any], *, begin: bool = False, keys_max: int = 0
 ) -> TaskResult:
     """Write the batches of a task.
 
@@ -56,13 +56,14 @@ def write_task(
         fence: source and epoch of the job.
         batches: ``pyarrow.RecordBatch`` objects with the columns of the job.
         begin: begin the epoch first, to learn whether it is complete.
+        keys_max: the most keys of rows that were not written, to return.
 
     Raises:
         TaskFailed: rows could not be written now. A repeated task writes them.
         EpochOver: a later epoch has begun since. This one was not complete when it began.
         SchemaMismatch: the table was altered and has a column of the rows no more.
     """
-    writer = _TaskWriter(options, fence)
+    writer = _TaskWriter(options, fence, keys_max)
     if begin and not writer.begin():
         writer.result.skipped = True
     for rows in _coalesced(batches):
@@ -74,8 +75,9 @@ def write_task(
 class _TaskWriter:
     """Writes rows of one task, and collects the result."""
 
-    def __init__(self, options: SourceOptions, fence: SourceFence) -> None:
+    def __init__(self, options: SourceOptions, fence: SourceFence, keys_max: int) -> None:
         self.result = TaskResult(fence)
+        self._keys_max = keys_max
         self._kind = options[OPERATION]
         self._ignores_null = options[IGNORE_NULL]
         self._timeout_s = write_timeout_s(options)
@@ -152,13 +154,17 @@ class _TaskWriter:
 
     def _failures_max(self, rows: Any) -> int:
         """Return how many rows that are not written have to be known: all of them, if they go into a table."""
-        return FAILURES_MAX if self._rejects is None else int(rows.num_rows)
+        return max(FAILURES_MAX, self._keys_max) if self._rejects is None else int(rows.num_rows)
 
     def _add(self, result: WriteResult, rows: Any, divided_rows: DividedRows) -> None:
         self.result.add(result)
-        if self._rejects is None or not result.failures:
+        if not result.failures:
             return
         positions = divided_rows.original([failure.row for failure in result.failures])
+        if room := self._keys_max - self.result.refused_keys:
+            self.result.refused.append(rows.take(positions[:room]).select(self._table.key))
+        if self._rejects is None:
+            return
         rejected = self._rejects.write(rows.take(positions), result.failures)
         if rejected.failed:
             raise _not_now(rejected)

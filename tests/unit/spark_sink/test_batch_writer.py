@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-from collections.abc import Sequence
 from datetime import datetime
 from threading import Barrier
 from typing import Any
@@ -18,22 +16,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from stelae.client import LaterEpoch, Table
 from stelae.host import source_epochs
 from stelae.spi.errors import SchemaMismatch, StelaeError, Unavailable
-from stelae_spark_sink import data_source, overwrite, rejects_table
-from stelae_spark_sink.batch_writer import BatchWriter
+from stelae_spark_sink import overwrite, rejects_table
 from stelae_spark_sink.job_sources import rejects_fence
 from stelae_spark_sink.json_filters import to_json
 from stelae_spark_sink.task_result import RowsNotWritten, TableReplaced
 from stelae_spark_sink.task_writer import EpochOver
-from tests.unit.spark_sink.conftest import MASTERS, MadeTable
-
-COLUMNS = [
-    {"name": "id", "type": "int64"},
-    {"name": "day", "type": "int64"},
-    {"name": "note", "type": "string", "nullable": True},
-]
-GIVEN = StructType([StructField("id", LongType()), StructField("day", LongType()), StructField("note", StringType())])
-WHERE = '[["day", "=", 2]]'
-Rows = Sequence[tuple[int, int | None, str | None]]
+from tests.unit.spark_sink.conftest import MadeTable
+from tests.unit.spark_sink.jobs import COLUMNS, GIVEN, WHERE, held, job, tasks
 
 
 @pytest.fixture
@@ -48,30 +37,6 @@ def table(make_table: MadeTable) -> Table:
 def rejects(make_table: MadeTable) -> Table:
     """A table of rejects."""
     return make_table("rejects", rejects_table.definition(), [*rejects_table.KEY])
-
-
-def job(given: StructType = GIVEN, *, overwrite: bool = False, table: str = "readings", **options: str) -> BatchWriter:
-    """A writer as the driver has it."""
-    made = data_source.writer({"masters": MASTERS, "table": table, **options}, given, overwrite=overwrite)
-    assert isinstance(made, BatchWriter)
-    return made
-
-
-def tasks(writer: BatchWriter, *parts: Rows) -> list[Any]:
-    """Run a task for each part, as Spark does; return their messages."""
-    schema = pa.schema({"id": pa.int64(), "day": pa.int64(), "note": pa.string()})
-    found = []
-    for part in parts:
-        columns = [[row[n] for row in part] for n in range(3)]
-        batch = pa.RecordBatch.from_arrays(
-            [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema.names
-        )
-        found.append(pickle.loads(pickle.dumps(writer)).write(iter([batch])))
-    return found
-
-
-def held(table: Table) -> dict[int, tuple[int, Any]]:
-    return {row["id"]: (row["day"], row["note"]) for row in table.scan().to_pylist()}
 
 
 def tablets_of(table: Table) -> Any:
@@ -201,14 +166,6 @@ def test_a_job_that_was_killed_before_its_deletes_is_completed_by_the_next(table
     assert 300 in held(table), "a job that is complete deletes nothing when it runs again"
 
 
-def test_rows_that_are_not_written_keep_the_old_rows_if_the_job_goes_on(table: Table, rejects: Table) -> None:
-    options = {"replaceWhere": WHERE, "failOnRowErrors": "false", "rejectsTable": "rejects"}
-    writer = job(overwrite=True, **options)
-    writer.commit(tasks(writer, [(100, 1, "new")]))
-    assert len(held(table)) == 30
-    assert [json.loads(row["row"])["id"] for row in rejects.scan().to_pylist()] == [100]
-
-
 def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Table, rejects: Table) -> None:
     options = {
         "operation": "insert",
@@ -226,17 +183,11 @@ def test_the_epoch_is_complete_in_the_table_of_rejects_behind_the_job(table: Tab
     assert len(rejects.scan().to_pylist()) == 1
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_job_that_has_only_rejects_is_complete_when_it_runs_again(
-    table: Table, rejects: Table, overwrite: bool
-) -> None:
+def test_a_job_that_has_only_rejects_is_complete_when_it_runs_again(table: Table, rejects: Table) -> None:
     """Its epoch was over in the table of rejects and not in the table of the job, so each repetition of it failed."""
-    where = {"replaceWhere": WHERE} if overwrite else {}
     for _ in range(2):
-        writer = job(
-            overwrite=overwrite, source="s", epoch="3", rejectsTable="rejects", failOnRowErrors="false", **where
-        )
-        writer.commit(tasks(writer, [(100, 1, "outside")] if overwrite else [(100, None, "no day")]))
+        writer = job(source="s", epoch="3", rejectsTable="rejects", failOnRowErrors="false")
+        writer.commit(tasks(writer, [(100, None, "no day")]))
     assert len(rejects.scan().to_pylist()) == 1 and len(held(table)) == 30
 
 
