@@ -19,7 +19,7 @@ from stelae.client import Client, Table, connect
 from stelae.local.cluster import ClusterOptions
 from stelae.local.cluster_with_masters import ClusterWithMasters
 
-PLACES = ("begin", "half", "before_complete", "half_complete", "after_complete")
+PLACES = ("begin", "half", "before_complete", "half_rows", "half_complete", "after_complete")
 ROWS = 1000
 """Rows of each batch."""
 
@@ -93,7 +93,8 @@ if marker.exists():
         commit(self, messages, batch)
 
     async def half_complete(self, fence, only, timeout_s):
-        if fence.epoch <= self.fence.epoch:
+        is_rows = fence.source.endswith("/rows")  # The number of rows of the batch, which is recorded before.
+        if fence.epoch <= self.fence.epoch or is_rows != (place == "half_rows"):
             return await raise_to(self, fence, only, timeout_s)
         await raise_to(self, fence, {sorted(only or {t.tablet_id for t in self._writer.tablets})[0]}, timeout_s)
         kill()
@@ -108,7 +109,7 @@ if marker.exists():
         AsyncEpoch.write = half
     elif place == "before_complete":
         stream_writer.StreamWriter.commit = before_complete
-    elif place == "half_complete":
+    elif place in ("half_rows", "half_complete"):
         AsyncEpoch._raise_to = half_complete
     else:
         stream_writer.StreamWriter.commit = after_complete

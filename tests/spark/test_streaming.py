@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,23 @@ def test_a_source_with_a_name_knows_its_last_batch_over_checkpoints_and_refuses_
     run_stream(spark, folder, tmp_path / "one", masters, table, source="feed").awaitTermination(60)
     with pytest.raises(StreamingQueryException, match=r"batch 0 of source 'feed/stream-upsert' is not written"):
         run_stream(spark, folder, tmp_path / "three", masters, table, source="feed").awaitTermination(60)
+
+
+def test_a_copied_checkpoint_whose_next_batch_has_other_rows_ends_with_an_error(
+    spark: SparkSession, masters: str, table: Table, folder: Path, tmp_path: Path
+) -> None:
+    """Both plan a batch 1. That of the copy was skipped, and the rows of its file never arrived."""
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    add_file(folder, 0)
+    run_stream(spark, folder, one, masters, table).awaitTermination(60)
+    shutil.copytree(one, copy)
+    add_file(folder, 1)
+    run_stream(spark, folder, one, masters, table).awaitTermination(60)
+    (folder / "0001.json").unlink()
+    add_file(folder, 2, rows=101)
+    with pytest.raises(StreamingQueryException, match=r"batch 1 of source .* is complete .* than the 101 that"):
+        run_stream(spark, folder, copy, masters, table).awaitTermination(60)
+    assert ids(table) == [*range(200)]
 
 
 def test_rows_that_are_refused_end_the_query_or_go_into_a_table_of_rejects(

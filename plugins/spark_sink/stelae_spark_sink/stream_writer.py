@@ -2,8 +2,9 @@
 
 Each batch of a query is an epoch, whose number is the batch id. Spark may run a batch again: after a failed task, after
 a failed batch, or after the driver was killed between the writes and its own record of the batch. It then has the same
-batch id and the same rows, in other partitions. A batch that is complete is not written again. Spark repeats the last
-batch only, so an earlier one is of another run: of a copy of the checkpoint, or of another query of the same name."""
+batch id and the same rows, in other partitions. A batch that is complete is not written again, and must have as many
+rows as before. Spark repeats the last batch only, so an earlier one is of another run: of a copy of the checkpoint, or
+of another query of the same name."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ from pyspark.sql.types import StructType
 from stelae.client import LaterEpoch
 from stelae.spi.errors import CallerError, PluginError
 from stelae.spi.write import SourceFence, checked_fence
+from stelae_spark_sink.batch_rows import check_rows, record_rows
 from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.job_sources import source_of_stream
-from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TABLE, SourceOptions
+from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TABLE, SourceOptions, write_timeout_s
 from stelae_spark_sink.rejects_table import check_rejects_table
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
@@ -85,9 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         run = (task_property(RUN_ID) or "", fence.source)
         begun = _begun.get(run) if run[0] else None
         if begun == FirstBatch(fence.epoch, is_complete=True):
-            for _ in iterator:
-                pass
-            return TaskResult(fence, skipped=True)
+            return TaskResult(fence, skipped=True, rows=sum(batch.num_rows for batch in iterator))
         try:
             result = write_task(self._options, fence, iterator, begin=begun is None)
         except LaterEpoch as error:
@@ -111,15 +111,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         Raises:
             RowsNotWritten: rows were not written, and ``failOnRowErrors`` is set. All others are written.
+            BatchDiffers: the batch was complete before, and had another number of rows. Nothing is written.
             TableReplaced: the table was dropped and created anew during the batch. Spark runs it again.
         """
         total = total_of(messages)
         if total is None:
             return
         options = self._options
-        table = table_of(options)
+        table, timeout_s = table_of(options), write_timeout_s(options)
         check_same_table(table.name, {table.table_id, *total.table_ids})
+        if total.skipped:
+            check_rows(table, total, timeout_s)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
+        if not total.skipped:
+            record_rows(table, total, timeout_s)
         complete_job(options, table, total)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -42,7 +42,7 @@ class TaskResult(WriterCommitMessage):
 
     fence: SourceFence
     skipped: bool = False  #: The epoch was complete before, so that nothing was written now.
-    rows: int = 0
+    rows: int = 0  #: Rows that the tasks took, whether or not they were written.
     failed: int = 0
     size_bytes: int = 0  #: Bytes of the rows, as Arrow values.
     retries: int = 0  #: How often the client sent a request again.

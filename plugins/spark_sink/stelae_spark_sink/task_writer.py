@@ -67,7 +67,9 @@ def write_task(
     if begin and not writer.begin():
         writer.result.skipped = True
     for rows in _coalesced(batches):
-        if not writer.result.skipped:  # Spark expects that a task takes all of its rows.
+        if writer.result.skipped:
+            writer.result.rows += rows.num_rows  # Spark expects that a task takes all of its rows.
+        else:
             writer.write(rows)
     return writer.finish()
 

@@ -16,6 +16,7 @@ from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import PluginError, Unavailable
 from stelae.spi.write import OpKind
 from stelae_spark_sink import data_source, rejects_table, stream_writer, table_access
+from stelae_spark_sink.batch_rows import BatchDiffers
 from stelae_spark_sink.stream_writer import CheckpointBehind, StreamWriter
 from stelae_spark_sink.task_result import TableReplaced
 from stelae_spark_sink.task_writer import EpochOver
@@ -85,7 +86,7 @@ def test_a_process_begins_an_epoch_once_for_each_run_and_remembers_some_of_them(
     monkeypatch.setattr(stream_writer, "BEGUN_MAX", 2)
     for number, of in enumerate("aaab"):
         run(number, "new", of)
-    assert begins(table) == 3 + 3 + 4, "on three tablets for each run, and on one at the end of each batch"
+    assert begins(table) == 3 + 3 + 2 * 4, "on three tablets for each run, and twice on one at the end of each batch"
     run(4, "new", "c")
     run(5, "of a run that is forgotten", "a")
     assert [one for one, _ in stream_writer._begun] == ["c", "a"]
@@ -171,6 +172,73 @@ def test_a_batch_before_the_last_one_is_refused_because_its_rows_may_be_others(t
         run(1, "other rows")
     run(3, "next")
     assert [row["note"] for row in table.scan(order="key").to_pylist()] == [*["first"] * 3, "next"]
+
+
+@pytest.fixture
+def run_tasks(in_task: InTask) -> Callable[..., None]:
+    """Returns a function that runs a batch in a run of its own, with a task for each list of keys."""
+    runs = count(100)
+
+    def run_tasks(number: int, *tasks: Sequence[int]) -> None:
+        in_task(number, f"run {next(runs)}")
+        writer, found = stream(), []
+        for keys in tasks:
+            columns = [pa.array(keys, pa.int64()), pa.array([f"batch {number}"] * len(keys), pa.string())]
+            found.append(writer.write(iter([pa.RecordBatch.from_arrays(columns, GIVEN.names)])))
+        writer.commit(found, number)
+
+    return run_tasks
+
+
+@pytest.mark.parametrize("others", [[1, 2, 3, 4], [1, 2]], ids=["more", "fewer"])
+def test_a_batch_with_the_number_of_a_complete_one_and_other_rows_is_refused(
+    table: Table, run_tasks: Callable[..., None], others: Sequence[int]
+) -> None:
+    """A checkpoint is copied after batch 4. The original writes batch 5, and the copy plans batch 5 with other offsets.
+    It was skipped, so the rows that only the copy had never arrived."""
+    run_tasks(4, [0])
+    run_tasks(5, [1, 2], [3])
+    for _ in range(2):
+        with pytest.raises(
+            BatchDiffers, match=rf"batch 5 .*'spark/q1' .*'readings' .* than the {len(others)} .*'source'"
+        ):
+            run_tasks(5, others)
+    assert {row["id"] for row in table.scan().to_pylist()} == {0, 1, 2, 3}
+
+
+def test_a_batch_that_runs_again_in_other_tasks_is_skipped_also_after_a_copy_with_more_rows_was_refused(
+    table: Table, run_tasks: Callable[..., None]
+) -> None:
+    run_tasks(5, [1, 2], [3])
+    with pytest.raises(BatchDiffers):
+        run_tasks(5, [1, 2, 3, 4])
+    table.delete({"id": 2})
+    run_tasks(5, [3, 1], [], [2])
+    run_tasks(6, [7])
+    run_tasks(6, [], [7])
+    assert {row["id"] for row in table.scan().to_pylist()} == {1, 3, 7}
+
+
+def test_other_rows_of_the_same_number_are_not_noticed(table: Table, run_tasks: Callable[..., None]) -> None:
+    """The page *Write streams exactly once* says so: values may differ in a batch that rightly runs again."""
+    run_tasks(5, [1, 2])
+    run_tasks(5, [3, 4])
+    assert {row["id"] for row in table.scan().to_pylist()} == {1, 2}
+
+
+def test_a_batch_is_repeated_if_the_driver_ends_between_the_number_of_its_rows_and_its_completion(
+    table: Table, run_tasks: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stream_writer, "complete_job", killed)
+        run_tasks(5, [1, 2])
+    table.delete({"id": 1})
+    run_tasks(5, [2], [1])
+    run_tasks(5, [1, 2])
+    assert {row["id"] for row in table.scan().to_pylist()} == {1, 2}
 
 
 def test_a_stream_with_a_name_and_a_job_with_the_same_name_are_two_sources(table: Table, run: Run) -> None:
