@@ -29,6 +29,7 @@ from stelae_spark_sink.options import (
 from stelae_spark_sink.overwrite import check_overwrite, old_rows_of, remove_rows_since, replaced_rows, time_before
 from stelae_spark_sink.refused_keys import REFUSED_KEYS_MAX
 from stelae_spark_sink.rejects_table import check_rejects_table, complete_rejects
+from stelae_spark_sink.repeated_keys import warn_of_repeated_keys
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import RowsNotWritten, TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
@@ -103,6 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
             old_rows = old_rows_of(total, fail=fail)
             if old_rows is None or old_rows.removed:
                 self._remove_old_rows(table, total, self._overwritten_at)
+        warn_of_repeated_keys(table, total.repeated)
         try:
             report(table.name, total, fail=fail, rejects=options.get(REJECTS_TABLE), old_rows=old_rows)
         except RowsNotWritten:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from stelae.client.row_input import WHOLE_ROW
 from stelae.spi.schema import Schema
 from stelae.spi.write import OpKind
+from stelae_spark_sink.repeated_keys import repeated_keys
 
 
 class DividedRows(NamedTuple):
@@ -68,6 +69,4 @@ def _may_repeat_keys(rows: Any, schema: Schema) -> bool:
     key = schema.key_layout.columns
     if any(column.type in ("float", "double") for column in key):
         return True  # Zero and minus zero are one key, and Arrow tells them apart.
-    names = [column.name for column in key]
-    distinct = rows.select(names).group_by(names).aggregate([])
-    return bool(distinct.num_rows < rows.num_rows)
+    return repeated_keys(rows, schema) > 0

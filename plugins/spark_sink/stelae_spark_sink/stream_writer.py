@@ -23,6 +23,7 @@ from stelae_spark_sink.job_end import complete_job
 from stelae_spark_sink.job_sources import source_of_stream
 from stelae_spark_sink.options import FAIL_ON_ROW_ERRORS, REJECTS_TABLE, SOURCE, TABLE, SourceOptions, write_timeout_s
 from stelae_spark_sink.rejects_table import check_rejects_table
+from stelae_spark_sink.repeated_keys import warn_of_repeated_keys
 from stelae_spark_sink.table_access import contacts_of, table_of
 from stelae_spark_sink.task_result import TaskResult, check_same_table, report, total_of
 from stelae_spark_sink.task_writer import write_task
@@ -122,6 +123,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_same_table(table.name, {table.table_id, *total.table_ids})
         if total.skipped:
             check_rows(table, total, timeout_s)
+        warn_of_repeated_keys(table, total.repeated)
         report(table.name, total, fail=options[FAIL_ON_ROW_ERRORS], rejects=options.get(REJECTS_TABLE))
         if not total.skipped:
             record_rows(table, total, timeout_s)

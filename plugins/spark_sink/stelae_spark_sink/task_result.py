@@ -44,6 +44,7 @@ class TaskResult(WriterCommitMessage):
     skipped: bool = False  #: The epoch was complete before, so that nothing was written now.
     rows: int = 0  #: Rows that the tasks took, whether or not they were written.
     failed: int = 0
+    repeated: int = 0  #: Rows that have the key of another row of their batch, as far as it matters.
     size_bytes: int = 0  #: Bytes of the rows, as Arrow values.
     retries: int = 0  #: How often the client sent a request again.
     samples: list[str] = field(default_factory=list)  #: Reasons of the first rows that were not written.
@@ -80,6 +81,7 @@ def total_of(results: Iterable[WriterCommitMessage | None]) -> TaskResult | None
         total.skipped |= task.skipped
         total.rows += task.rows
         total.failed += task.failed
+        total.repeated += task.repeated
         total.size_bytes += task.size_bytes
         total.retries += task.retries
         total.samples += task.samples[: SAMPLES_MAX - len(total.samples)]

@@ -11,12 +11,14 @@ from typing import Any
 from stelae.client import RowFailure, WriteResult
 from stelae.client.failures import FAILURES_MAX, UNKNOWN_OUTCOME
 from stelae.client.outside_rows import rows_outside
+from stelae.client.row_input import KEY_ONLY
 from stelae.spi.errors import CallerError, SchemaMismatch, StelaeError, Unavailable
 from stelae.spi.write import RowCode, SourceFence, StaleEpoch
 from stelae_spark_sink.null_patterns import DividedRows, divided
 from stelae_spark_sink.options import IGNORE_NULL, OPERATION, SourceOptions, write_timeout_s
 from stelae_spark_sink.overwrite import replaced_rows
 from stelae_spark_sink.rejects_table import rejects_of
+from stelae_spark_sink.repeated_keys import repeated_keys
 from stelae_spark_sink.row_values import rows_of
 from stelae_spark_sink.table_access import table_of
 from stelae_spark_sink.task_result import TaskResult
@@ -107,6 +109,8 @@ class _TaskWriter:
         self.result.size_bytes += rows.nbytes
         if self._where:
             rows = self._without_rows_outside(rows)
+        if self._kind not in KEY_ONLY:  # Deletes of one key have one effect.
+            self.result.repeated += repeated_keys(rows, self._table.schema)
         divided_rows = DividedRows([rows])
         if self._ignores_null:
             divided_rows = divided(rows, self._table.schema, self._kind)

@@ -241,6 +241,13 @@ def test_a_batch_is_repeated_if_the_driver_ends_between_the_number_of_its_rows_a
     assert {row["id"] for row in table.scan().to_pylist()} == {1, 2}
 
 
+def test_a_batch_that_repeats_a_key_warns(
+    table: Table, run_tasks: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_tasks(5, [1, 2, 1])
+    assert "warning: at least 1 rows for table 'readings' have the key of another row" in capsys.readouterr().err
+
+
 def test_a_stream_with_a_name_and_a_job_with_the_same_name_are_two_sources(table: Table, run: Run) -> None:
     run(0, "new", source="weather")
     assert table.epoch("weather", 0).begin() and table.epoch("weather/upsert", 0).begin()

@@ -22,7 +22,7 @@ class RetryingTable:
 
     name = "t"
     table_id = "t1"
-    schema = SimpleNamespace(by_name={})
+    schema = SimpleNamespace(by_name={}, key_layout=SimpleNamespace(columns=[SimpleNamespace(name="id")]))
     tablets: Sequence[str] = ()
 
     def __init__(self) -> None:
