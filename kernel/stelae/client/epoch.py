@@ -6,8 +6,9 @@ starts again, under another client id. For that, a program names its *source* an
 - Every operation carries source and epoch. A tablet that has applied an operation of a later epoch refuses it
   (``STALE_EPOCH``). So a writer of an earlier epoch that is still alive changes nothing any more.
 - The writes of an epoch may be repeated, in other batches and by other processes: an upsert or an update that is
-  repeated has no further effect, an insert that meets a row with the same values counts as written, and so does a
-  delete that finds no row.
+  repeated leaves the same row, an insert that meets a row with the same values counts as written, and so does a
+  delete that finds no row. This holds if no one else has written the row since. Otherwise a write that is repeated
+  while the epoch is not complete has its effect again, on the row of the other writer.
 - ``complete`` makes the completion known to the tablets. An epoch is complete if any tablet knows that: no other record
   is needed, and none can be lost apart from the rows. Once a later epoch has begun, tablets do not know any more
   whether an earlier one was complete, and ``begin`` refuses it.

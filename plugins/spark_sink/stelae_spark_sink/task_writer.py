@@ -1,7 +1,8 @@
 """Writes the rows of one task, as a part of an epoch that all tasks of the job share.
 
 Spark may run a task twice, one after the other or at the same time, and may divide the rows of a batch in another way
-when it runs it again. So the identity of a write is the epoch, not the task: a repeated write has no further effect."""
+when it runs it again. So the identity of a write is the epoch, not the task. A repeated write has no further effect,
+unless another client has written the row since."""
 
 from __future__ import annotations
 
