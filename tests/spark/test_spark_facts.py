@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, GreaterThan, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    GreaterThan,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from stelae_spark_sink.options import TABLE_PROPERTIES
@@ -124,3 +131,21 @@ def by_value(source: type[Any]) -> type[Any]:
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     return source
+
+
+@pytest.mark.parametrize("kind", [DataSourceReader, DataSourceStreamReader])
+def test_no_hook_of_a_reader_is_called_when_its_tasks_have_read(kind: type) -> None:
+    """So the log of the driver has no rows, bytes and retries of reads, as the reference page says. ``commit`` of a
+    stream is called with the end of a batch, and has no results of tasks."""
+    hooks = {name for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
+    assert hooks <= {
+        "commit",
+        "getDefaultReadLimit",
+        "initialOffset",
+        "latestOffset",
+        "partitions",
+        "pushFilters",
+        "read",
+        "reportLatestOffset",
+        "stop",
+    }
