@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stelae.client import AddRange, AsyncTable, ChangesExpired, DropRange, connect_async
+from stelae.client import AddRange, AsyncTable, ChangesExpired, DropRange, RangeDropped, connect_async
 from stelae.client.feed_position import FeedPosition
 from stelae.server.tserver import diff_pages
 from tests.e2e.master_nodes import running as masters_running
@@ -33,7 +33,7 @@ class Follower:
         self.versions: dict[int, int] = {}
 
     async def follow(self, table: AsyncTable, batches_max: int | None = None, *, follow: bool = True) -> None:
-        feed = table.changes(self.position, follow=follow, poll_s=0.01)
+        feed = table.changes(self.position, follow=follow, poll_s=0.01, fail_on_dropped_ranges=False)
         batches_taken = 0
         async with aclosing(feed.batches()) as batches:
             async for batch in batches:
@@ -79,6 +79,7 @@ def test_a_copy_follows_while_a_server_is_stopped_and_ranges_are_added_and_dropp
             follower = Follower()
             await write_turn(written, 0, 0, 2000)
             await follower.follow(table, 2)
+            first = follower.position
             following = asyncio.create_task(follower.follow(table))
             for turn in range(1, 30):
                 await write_turn(written, turn, 1000, 2000)
@@ -99,6 +100,8 @@ def test_a_copy_follows_while_a_server_is_stopped_and_ranges_are_added_and_dropp
             await asyncio.gather(following, return_exceptions=True)
             async with await connect(cluster) as third:
                 await follower.follow(await third.table("people"), follow=False)
+            with pytest.raises(RangeDropped):
+                _ = [batch async for batch in table.changes(first)]
             kept = {key: text for key, text in follower.copy.items() if key >= 1000}
             assert kept == await contents(written)
             assert any(key >= 2000 for key in kept)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from stelae.client import AddColumn, AddRange, ChangesExpired, Client, DropRange, Table, to_datetime
+from stelae.client import AddColumn, AddRange, ChangesExpired, Client, DropRange, RangeDropped, Table, to_datetime
 from stelae.client.feed_round import RoundPlanner
 from stelae.local.cluster_with_masters import ClusterWithMasters
 from stelae.spi.errors import StelaeError
 from stelae_spark_sink import data_source
-from stelae_spark_sink.change_reader import ChangeReader, ChangeStreamReader, FeedHistoryExpired
+from stelae_spark_sink.change_reader import ChangeReader, ChangeStreamReader, FeedHistoryExpired, FeedRangeDropped
 
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "text", "type": "string", "nullable": True}]
 HASHED = {"hash": [{"columns": ["id"], "buckets": 3}]}
@@ -140,20 +140,58 @@ def test_a_run_that_takes_what_is_available_now_ends_there(masters: str, table: 
     assert len(rows(reader, reader.partitions(start, stream(masters, table).latestOffset(start, ALL)))) == 10
 
 
-def test_a_range_that_is_added_or_dropped_between_two_batches_is_followed(masters: str, client: Client) -> None:
-    table = client.create_table("feed_ranges", COLUMNS, "id", partition=RANGED)
+@pytest.fixture
+def ranged(client: Client, request: pytest.FixtureRequest) -> Iterator[Table]:
+    """A table with the range of keys from 0 to 100, and ten rows."""
+    table = client.create_table(f"ranged{abs(hash(request.node.name))}", COLUMNS, "id", partition=RANGED)
     table.insert([(n, "first") for n in range(10)])
-    reader = stream(masters, table)
-    start = reader.initialOffset()
-    ends = [reader.latestOffset(start, ALL)]
-    client.alter_table("feed_ranges", AddRange(range=table.key_range(100, 200))).insert([(150, "added")])
+    yield table
+    client.drop_table(table.name)
+
+
+def test_a_range_that_is_added_between_two_batches_is_followed(masters: str, client: Client, ranged: Table) -> None:
+    reader = stream(masters, ranged)
+    ends = [reader.latestOffset(reader.initialOffset(), ALL)]
+    client.alter_table(ranged.name, AddRange(range=ranged.key_range(100, 200))).insert([(150, "added")])
     ends.append(reader.latestOffset(ends[-1], ALL))
     assert [row["id"] for row in rows(reader, reader.partitions(*ends))] == [150]
-    client.alter_table("feed_ranges", DropRange(range=table.key_range(0, 100))).insert([(151, "kept")])
-    ends.append(reader.latestOffset(ends[-1], ALL))
-    assert [row["id"] for row in rows(reader, reader.partitions(*ends[1:]))] == [151]
-    assert rows(reader, reader.partitions(start, ends[0])) == [], "the rows are gone with their range"
-    client.drop_table("feed_ranges")
+
+
+def test_a_range_that_is_dropped_and_added_again_fails_the_stream_and_the_same_batch_that_runs_again(
+    masters: str, client: Client, ranged: Table
+) -> None:
+    """The copy kept the rows of the dropped range for good. The batch that ran again was empty. There was no error."""
+    reader = stream(masters, ranged)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    parts = reader.partitions(start, end)
+    assert len(rows(reader, parts)) == 10
+    whole = ranged.key_range(0, 100)
+    client.alter_table(ranged.name, AddRange(range=ranged.key_range(100, 200)), DropRange(range=whole))
+    client.alter_table(ranged.name, AddRange(range=whole)).insert([(5, "again")])
+    expected = f"a range of table '{ranged.name}' was dropped.*'failOnDroppedRanges' to false"
+    begun = stream(masters, ranged)  # The driver was killed, and starts again from its log of offsets.
+    reads: Sequence[Callable[[], Any]] = (
+        lambda: reader.latestOffset(end, ALL),
+        lambda: reader.latestOffset(end, ReadMaxRows(5)),
+        lambda: begun.partitions(start, end),
+        lambda: rows(begun, parts),
+        lambda: batch(masters, ranged, startingTimestamp=json.dumps(end)),
+    )
+    for read in reads:
+        with pytest.raises(FeedRangeDropped, match=expected):
+            read()
+    with pytest.raises(RangeDropped, match="fail_on_dropped_ranges=False"):
+        list(client.table(ranged.name).changes(json.dumps(end)))
+    partial = client.table(ranged.name).changes(json.dumps(end), fail_on_dropped_ranges=False)
+    assert [row["id"] for found in partial for row in found.to_pylist()] == [5]
+    reader = stream(masters, ranged, failOnDroppedRanges="false")
+    assert rows(reader, reader.partitions(start, end)) == rows(reader, parts) == [], (
+        "the rows are gone with their range"
+    )
+    last = reader.latestOffset(end, ALL)
+    assert [row["id"] for row in rows(reader, reader.partitions(end, last))] == [5]
+    assert begun.latestOffset(last, ALL) == last
 
 
 def test_a_stream_reads_the_columns_of_its_start_when_the_table_is_altered(

@@ -13,6 +13,7 @@
 from stelae.client.async_client import AsyncClient, connect_async
 from stelae.client.change_feed import AsyncChangeFeed
 from stelae.client.contacts import Contacts
+from stelae.client.dropped_ranges import RangeDropped
 from stelae.client.epoch import AsyncEpoch, EpochComplete, LaterEpoch
 from stelae.client.failures import RowFailure, RowsFailed, WriteResult
 from stelae.client.feed_position import BadPosition
@@ -66,6 +67,7 @@ __all__ = [
     "EpochComplete",
     "LaterEpoch",
     "Masters",
+    "RangeDropped",
     "RenameColumn",
     "RenameTable",
     "ReplicaGone",

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from stelae.client.dropped_ranges import check_dropped, unless_dropped
 from stelae.client.feed_columns import FeedRows
 from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import BadPosition, FeedPosition, TabletPart, parts_between
-from stelae.client.feed_round import RoundPlanner, batches_unless_dropped, named_expiry
+from stelae.client.feed_round import RoundPlanner, named_expiry
 from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
 from stelae.client.scan import Record
@@ -36,34 +37,35 @@ class PartReader:
         table: the table.
         schema: its columns and key, as the feed reads them.
         rows: converts the rows.
-        options: what the feed reads, and for how long each request is repeated.
+        options: what the feed reads, for how long each request is repeated, and what happens if a range was dropped.
     """
 
     def __init__(self, table: PresentTable, schema: Schema, rows: FeedRows, options: FeedOptions) -> None:
         self._table = table
         self._schema = schema
         self._rows = rows
-        self._before_images = options.before_images
-        self._timeout_s = options.timeout_s
+        self._options = options
 
     async def batches(self, token: ScanToken) -> AsyncGenerator[tuple[Any, bytes | None], None]:
         """Yield the changes of a token tablet by tablet, in key order, with the encoded key up to which the tablet is
         read then; ``None``: it is read to the end."""
         for part in token.parts or ():
-            async with aclosing(self._of_one(msgspec.structs.replace(token, parts=(part,)))) as batches:
+            items = self._of_one(msgspec.structs.replace(token, parts=(part,)))
+            async with aclosing(unless_dropped(self._table, part.tablet_id, self._options, items)) as batches:
                 async for found in batches:
                     yield found
 
     async def _of_one(self, token: ScanToken) -> AsyncGenerator[tuple[Any, bytes | None], None]:
         (part,) = token.parts or ()
         assert part.at is not None
-        scan = self._table.scan(token, self._schema, self._timeout_s)
-        found = batches_unless_dropped(self._table, part.tablet_id, scan)
+        scan = self._table.scan(token, self._schema, self._options.timeout_s)
         with named_expiry(self._table.name, token.since or part.at):
-            async with aclosing(found) as batches:
+            async with aclosing(scan.batches()) as batches:
                 async for batch in batches:
+                    if not batch.num_rows:
+                        continue
                     rest = scan.token()
-                    before = await self._before(token, batch) if self._before_images else None
+                    before = await self._before(token, batch) if self._options.before_images else None
                     after = rest.parts[0].after if rest is not None and rest.parts else None
                     yield self._rows.converted(batch, part.at, before), after
 
@@ -76,7 +78,7 @@ class PartReader:
         keys = RowBatch(schema.key_layout, batch.select([columns.index(column_id) for column_id in schema.key]))
         encoded = encode_keys(schema, keys)
 
-        return await TableLookup(self._table, schema).many(part.tablet_id, encoded, since, self._timeout_s)
+        return await TableLookup(self._table, schema).many(part.tablet_id, encoded, since, self._options.timeout_s)
 
 
 class AsyncChangeFeed:
@@ -106,7 +108,7 @@ class AsyncChangeFeed:
         self._before = start  #: The position before the last batch that was yielded.
         self._end = end
         self._options = options
-        self._planner = RoundPlanner(table, schema, options.timeout_s)
+        self._planner = RoundPlanner(table, schema, options)
         self._reader = PartReader(table, schema, rows, options)
 
     @property
@@ -134,6 +136,7 @@ class AsyncChangeFeed:
 
         Raises:
             ChangesExpired: the history of the position is not kept any more; changes would be missing.
+            RangeDropped: a range that was read, or is to be read, was dropped; see ``AsyncTable.changes``.
             Unavailable: no replica of a tablet answered in time. A second iteration continues the feed.
             SchemaMismatch: a column that the feed reads was dropped.
             NoSuchTable: the table was dropped.
@@ -169,7 +172,7 @@ class AsyncChangeFeed:
                 that was begun is not ended by it.
 
         Raises:
-            ChangesExpired, Unavailable: as for :meth:`batches`.
+            ChangesExpired, RangeDropped, Unavailable: as for :meth:`batches`.
         """
         start = self._position
         end = await self._end_of_next(not_after)
@@ -188,7 +191,7 @@ class AsyncChangeFeed:
 
         Raises:
             BadPosition: the feed begins within a round and ends in another one.
-            ChangesExpired, Unavailable: as for :meth:`batches`.
+            ChangesExpired, RangeDropped, Unavailable: as for :meth:`batches`.
         """
         if not self._position.is_between and not isinstance(self._end, FeedPosition):
             fact = "tokens are those of one round, and the feed begins within a round"
@@ -211,6 +214,8 @@ class AsyncChangeFeed:
         """Return the end of the next round, or of the one that was begun."""
         position, end = self._position, self._end
         if isinstance(end, FeedPosition):
+            if position.is_between:
+                check_dropped(self._table, position.dropped_of(end.tablets or self._table.tablet_ids), self._options)
             return end
         if not position.is_between:
             return position.finished()

@@ -34,6 +34,7 @@ class AsyncFeedMethods(ABC):
         *,
         follow: bool = False,
         before_images: bool = False,
+        fail_on_dropped_ranges: bool = True,
         poll_s: float = POLL_S,
         timeout_s: float = TIMEOUT_S,
     ) -> AsyncChangeFeed:
@@ -46,6 +47,9 @@ class AsyncFeedMethods(ABC):
             columns: names of columns, in the order of the result. Key columns that are not among them come first.
             follow: do not end: wait for further changes.
             before_images: also read the rows as they were when the round began.
+            fail_on_dropped_ranges: raise ``RangeDropped`` if a range was dropped that the feed has read, by its
+                position, or has to read. A copy would keep its rows, because they do not appear as deleted. With
+                ``False`` the feed goes on without the range.
             poll_s: how long a feed that follows waits before it asks for changes again, in seconds.
             timeout_s: how long a page is retried.
 
@@ -54,22 +58,37 @@ class AsyncFeedMethods(ABC):
             BadPosition: the position is none, or one of another table.
             CallerError: ``since`` is after ``until``, or ``until`` is given with ``follow``.
         """
-        options = FeedOptions(follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s)
+        options = FeedOptions(
+            follow=follow,
+            before_images=before_images,
+            fail_on_dropped_ranges=fail_on_dropped_ranges,
+            poll_s=poll_s,
+            timeout_s=timeout_s,
+        )
         table = self._present()
         return feed_of(table, since, until, column_ids(table.schema, columns), options)
 
     def open_changes(
-        self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
+        self,
+        token: ScanToken,
+        *,
+        before_images: bool = False,
+        fail_on_dropped_ranges: bool = True,
+        timeout_s: float = TIMEOUT_S,
     ) -> AsyncGenerator[Any, None]:
         """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects.
 
         Raises:
             BadToken: the token is of another table.
+            RangeDropped: it reads a range that was dropped, and ``fail_on_dropped_ranges`` is true.
             SchemaMismatch: a column that the token reads was dropped.
         """
         table = self._present()
         table.check(token)
-        return changes_of(table, token, FeedOptions(before_images=before_images, timeout_s=timeout_s))
+        options = FeedOptions(
+            before_images=before_images, fail_on_dropped_ranges=fail_on_dropped_ranges, timeout_s=timeout_s
+        )
+        return changes_of(table, token, options)
 
 
 class FeedMethods:
@@ -86,18 +105,33 @@ class FeedMethods:
         *,
         follow: bool = False,
         before_images: bool = False,
+        fail_on_dropped_ranges: bool = True,
         poll_s: float = POLL_S,
         timeout_s: float = TIMEOUT_S,
     ) -> ChangeFeed:
         """Describe a change feed; see :meth:`AsyncFeedMethods.changes`."""
         described = self._table.changes(
-            since, until, columns, follow=follow, before_images=before_images, poll_s=poll_s, timeout_s=timeout_s
+            since,
+            until,
+            columns,
+            follow=follow,
+            before_images=before_images,
+            fail_on_dropped_ranges=fail_on_dropped_ranges,
+            poll_s=poll_s,
+            timeout_s=timeout_s,
         )
         return ChangeFeed(self._loop_thread, described)
 
     def open_changes(
-        self, token: ScanToken, *, before_images: bool = False, timeout_s: float = TIMEOUT_S
+        self,
+        token: ScanToken,
+        *,
+        before_images: bool = False,
+        fail_on_dropped_ranges: bool = True,
+        timeout_s: float = TIMEOUT_S,
     ) -> Iterator[Any]:
         """Yield the changes of a token of a change feed; see :meth:`AsyncFeedMethods.open_changes`."""
-        opened = self._table.open_changes(token, before_images=before_images, timeout_s=timeout_s)
+        opened = self._table.open_changes(
+            token, before_images=before_images, fail_on_dropped_ranges=fail_on_dropped_ranges, timeout_s=timeout_s
+        )
         return self._loop_thread.each(opened)

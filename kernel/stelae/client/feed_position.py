@@ -2,11 +2,12 @@
 
 A feed reads *rounds*. A round has the net changes between two times, the same for all tablets, tablet by tablet in a
 fixed order, each in key order. A position is either between two rounds or within one. It is a short text, and says
-exactly what was read: the same two positions always give the same changes.
+exactly what was read: the same two positions always give the same changes, or an error if they are no longer kept.
 
 A table with ranges can get new tablets. A position lists the tablets that were read, so the next round reads a tablet
 that it does not list from the tablet's first row. The time of the position is not enough for that: the clock of the new
-tablet's leader may be behind the end of the last round."""
+tablet's leader may be behind the end of the last round. A tablet that it lists and that does not exist any more was
+dropped with its range: the changes of its rows cannot be read."""
 
 from __future__ import annotations
 
@@ -99,6 +100,11 @@ class FeedPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         known = {*self.tablets}
         return [one for one in tablets if known and one not in known]
 
+    def dropped_of(self, tablets: Sequence[TabletId]) -> list[TabletId]:
+        """Return the tablets of this position that are not among those of the next round: their range was dropped."""
+        present = {*tablets}
+        return [one for one in self.tablets if one not in present]
+
 
 class TabletPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one tablet that lies between two positions."""
@@ -149,7 +155,10 @@ def parts_between(start: FeedPosition, end: FeedPosition, present: Sequence[Tabl
 
 
 def _check_order(start: FeedPosition, end: FeedPosition) -> None:
-    is_one_round = end.time == start.until if start.until is not None else end.time >= start.since
+    if start.until is not None:
+        is_one_round = (end.time, end.tablets) == (start.until, start.tablets)
+    else:
+        is_one_round = end.time >= start.since
     if not end.is_between:
         is_one_round = is_one_round and end.since == start.since
     if start.table != end.table or not is_one_round:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from stelae.client.bounded_calls import each
+from stelae.client.dropped_ranges import check_dropped, unless_dropped
+from stelae.client.feed_options import FeedOptions
 from stelae.client.feed_position import FeedPosition, TabletPart
 from stelae.client.latest_time import LEADERS_ASKED_AT_ONCE
 from stelae.client.page_rows import PageRows
 from stelae.client.present_table import PresentTable
 from stelae.client.relocated_tablet import RelocatedTablet
-from stelae.client.scan import AsyncScan
 from stelae.client.times import from_wall_us, to_datetime
-from stelae.client.tokens import BadToken, ScanToken, TokenPart
+from stelae.client.tokens import ScanToken, TokenPart
 from stelae.protocol.tablet_messages import NoSuchTablet
 from stelae.rows.keys import encode_keys
 from stelae.spi.errors import TooOld
@@ -58,33 +58,20 @@ def named_expiry(table: str, since: int) -> Iterator[None]:
         raise ChangesExpired(table, since, error.floor) from error
 
 
-async def batches_unless_dropped(
-    table: PresentTable, tablet_id: TabletId, scan: AsyncScan
-) -> AsyncGenerator[Any, None]:
-    """Yield the batches of a scan of one tablet that have rows. They end where the range of the tablet is dropped."""
-    try:
-        async with aclosing(scan.batches()) as batches:
-            async for batch in batches:
-                if batch.num_rows:
-                    yield batch
-    except (NoSuchTablet, BadToken):
-        if table.has_tablet(tablet_id):
-            raise
-
-
 class RoundPlanner:
     """Asks the tablets of a table for what the rounds of a feed need to know.
 
     Args:
         table: the table.
         schema: its columns and key, as the feed reads them.
-        timeout_s: how long each tablet is asked.
+        options: how long each tablet is asked, and what happens if a range was dropped.
     """
 
-    def __init__(self, table: PresentTable, schema: Schema, timeout_s: float) -> None:
+    def __init__(self, table: PresentTable, schema: Schema, options: FeedOptions) -> None:
         self._table = table
         self._schema = schema
-        self._timeout_s = timeout_s
+        self._options = options
+        self._timeout_s = options.timeout_s
 
     def idle_end(self) -> int:
         """Return the hybrid timestamp of a later position of an idle table."""
@@ -102,16 +89,21 @@ class RoundPlanner:
             start: a position between two rounds.
             until: hybrid timestamp at which the round ends; ``None``: the time of the last write.
             not_after: hybrid timestamp; the round ends there if the last write is after it. ``None``: no bound.
+
+        Raises:
+            RangeDropped: tablets of ``start`` are gone, and the feed does not go on without them.
         """
         await self._table.refresh_tablets(timeout_s=self._timeout_s)
         tablets = self._table.tablet_ids
+        dropped = start.dropped_of(tablets)
+        check_dropped(self._table, dropped, self._options)
         if until is None:
             until = await self.last_write()
             if until <= start.since < self._table.now() - _span(IDLE_S_MAX):
                 until = self.idle_end()
             until = until if not_after is None else min(until, not_after)
         listed = tuple(tablets) if self._table.may_change_tablets else ()
-        if until <= start.since and not start.added_of(listed):
+        if until <= start.since and not dropped and not start.added_of(listed):
             return start
         return FeedPosition.at(start.table, max(until, start.since), listed)
 
@@ -120,11 +112,13 @@ class RoundPlanner:
 
         Raises:
             ChangesExpired: the history of a part is not kept any more.
+            RangeDropped: the range of a part was dropped, and the feed does not go on without it.
             Unavailable: a tablet did not answer in time.
         """
         if any(not self._table.has_tablet(part.tablet_id) for part in parts):
             await self._table.refresh_tablets(timeout_s=self._timeout_s)
         floors: list[tuple[int, int]] = []
+        dropped: list[TabletId] = []
 
         async def has_changes(part: TabletPart) -> bool:
             try:
@@ -139,6 +133,7 @@ class RoundPlanner:
             except NoSuchTablet:
                 if self._table.has_tablet(part.tablet_id):
                     raise
+                dropped.append(part.tablet_id)
                 return False
             except TooOld as error:
                 floors.append((error.floor, part.until if part.since is None else part.since))
@@ -146,6 +141,7 @@ class RoundPlanner:
             return True
 
         found = await each(parts, has_changes, at_once=LEADERS_ASKED_AT_ONCE)
+        check_dropped(self._table, dropped, self._options)
         if floors:
             raise ChangesExpired(self._table.name, min(since for _, since in floors), max(floor for floor, _ in floors))
         return [part for part, is_changed in zip(parts, found, strict=True) if is_changed]
@@ -161,9 +157,10 @@ class RoundPlanner:
             last = None
             scan = self._table.scan(self.token(part, self._schema.key, left), self._schema, self._timeout_s)
             with named_expiry(self._table.name, part.since or part.until):
-                async for batch in batches_unless_dropped(self._table, part.tablet_id, scan):
-                    left -= batch.num_rows
-                    last = batch.slice(batch.num_rows - 1)
+                async for batch in unless_dropped(self._table, part.tablet_id, self._options, scan.batches()):
+                    if batch.num_rows:
+                        left -= batch.num_rows
+                        last = batch.slice(batch.num_rows - 1)
             if not left and last is not None:
                 keys = RowBatch(self._schema.key_layout, last.select([*range(len(self._schema.key))]))
                 return start.within(end, part.number, encode_keys(self._schema, keys)[0])

@@ -1,7 +1,7 @@
 """Reads the change feed of a table in Spark: a batch between two times, or a stream.
 
 The offsets of a stream are positions of the feed (``stelae.client.feed_position``). Two positions always give the same
-changes, so a batch that Spark runs again has the same rows."""
+changes, so a batch that Spark runs again has the same rows, or fails if they are no longer kept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from stelae.client import ChangeFeed, ChangesExpired, ScanToken, Table, to_datetime
+from stelae.client import ChangeFeed, ChangesExpired, RangeDropped, ScanToken, Table, to_datetime
 from stelae.client.times import At
 from stelae.client.token_division import SizedToken, combined
 from stelae.spi.errors import CallerError
 from stelae_spark_sink.arrow_batches import SparkBatches
 from stelae_spark_sink.feed_schema import columns_to_read
 from stelae_spark_sink.options import (
-    BEFORE_IMAGES,
     ENDING_TIMESTAMP,
+    FAIL_ON_DROPPED_RANGES,
     MAX_ROWS_PER_TRIGGER,
     STARTING_TIMESTAMP,
     TABLE,
@@ -47,6 +47,16 @@ class FeedHistoryExpired(CallerError, code="SPARK_FEED_EXPIRED"):
         )
 
 
+class FeedRangeDropped(CallerError, code="SPARK_RANGE_DROPPED"):
+    """Ranges that a query has read, or has to read, were dropped."""
+
+    def __init__(self, dropped: RangeDropped, next_step: str) -> None:
+        super().__init__(
+            f"{dropped.fact}. {next_step}; or set {FAIL_ON_DROPPED_RANGES.name!r} to false to go on without the range, "
+            "and delete its rows from the copy yourself"
+        )
+
+
 class _FeedTasks:
     """Plans feeds on the driver, and reads their tokens in tasks.
 
@@ -54,16 +64,18 @@ class _FeedTasks:
         options: the options of the source.
         asked: the columns that Spark reads, in order, with their types.
         if_expired: what the user can do if the history is not kept any more.
+        if_dropped: what the user can do if a range was dropped.
 
     Raises:
         SchemaMismatch: the feed has no such columns.
         NoSuchTable, Unavailable: the table does not exist, or no master answered.
     """
 
-    def __init__(self, options: SourceOptions, asked: StructType, if_expired: str) -> None:
+    def __init__(self, options: SourceOptions, asked: StructType, *, if_expired: str, if_dropped: str) -> None:
         table = table_of(options, planning=True)
         self.options = options
         self._if_expired = if_expired
+        self._if_dropped = if_dropped
         self._asked = asked
         self._columns = columns_to_read(table.schema, asked, table.name)
 
@@ -74,7 +86,14 @@ class _FeedTasks:
 
     def feed(self, since: At | str | None, until: At | str | None = None) -> ChangeFeed:
         """Return the feed between two times or positions."""
-        return self.table.changes(since, until, self._columns, timeout_s=self.options[TIMEOUT_S])
+        options = self.options
+        return self.table.changes(
+            since,
+            until,
+            self._columns,
+            fail_on_dropped_ranges=options[FAIL_ON_DROPPED_RANGES],
+            timeout_s=options[TIMEOUT_S],
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the changes of a token as ``pyarrow.RecordBatch`` objects with the columns that Spark reads."""
@@ -82,9 +101,8 @@ class _FeedTasks:
             return  # Spark makes one task without a partition when there are no partitions.
         batches = SparkBatches(self._asked)
         token = ScanToken.from_bytes(partition.token)
-        with self.named_expiry(token.table):
-            options = self.options.found_by(partition.contacts)
-            for batch in changes_of(options, token, before_images=options[BEFORE_IMAGES]):
+        with self.named_loss(token.table):
+            for batch in changes_of(self.options.found_by(partition.contacts), token):
                 yield batches.converted(batch.select(self._asked.names))
 
     def partitions(self, feed: ChangeFeed, *, divides: bool) -> Sequence[InputPartition]:
@@ -95,7 +113,7 @@ class _FeedTasks:
             divides: divide large tablets. Otherwise no tablet is asked for its size, and all count as small ones.
         """
         target_bytes = self.options[TARGET_PARTITION_BYTES]
-        with self.named_expiry(self.options[TABLE]):
+        with self.named_loss(self.options[TABLE]):
             tokens = feed.tokens(target_bytes=target_bytes if divides else None)
         if not divides:
             tokens = combined([SizedToken(token, 0) for token in tokens], target_bytes)
@@ -103,12 +121,14 @@ class _FeedTasks:
         return [TokenPartition(token.to_bytes(), contacts) for token in tokens]
 
     @contextmanager
-    def named_expiry(self, table: str) -> Iterator[None]:
-        """Raise ``FeedHistoryExpired`` in place of ``ChangesExpired``."""
+    def named_loss(self, table: str) -> Iterator[None]:
+        """Raise ``FeedHistoryExpired`` for ``ChangesExpired``, and ``FeedRangeDropped`` for ``RangeDropped``."""
         try:
             yield
         except ChangesExpired as error:
             raise FeedHistoryExpired(table, error, self._if_expired) from error
+        except RangeDropped as error:
+            raise FeedRangeDropped(error, self._if_dropped) from error
 
 
 class ChangeReader(DataSourceReader):
@@ -124,14 +144,16 @@ class ChangeReader(DataSourceReader):
                 "a batch of a change feed needs the option 'startingTimestamp'; leave out 'readChangeFeed' to read the "
                 "rows of the table"
             )
-        step = "Set 'startingTimestamp' to a later time and accept the gap, or read the rows of the table"
-        self._tasks = _FeedTasks(options, asked, step)
+        expired = "Set 'startingTimestamp' to a later time and accept the gap, or read the rows of the table"
+        dropped = "Read the rows of the table"
+        self._tasks = _FeedTasks(options, asked, if_expired=expired, if_dropped=dropped)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions of the tablets that have changes. Large tablets are divided.
 
         Raises:
             FeedHistoryExpired: the history since ``startingTimestamp`` is not kept any more.
+            FeedRangeDropped: a range of the position in ``startingTimestamp`` was dropped.
         """
         options = self._tasks.options
         feed = self._tasks.feed(options.get(STARTING_TIMESTAMP), options.get(ENDING_TIMESTAMP))
@@ -146,11 +168,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a table as a stream. Spark makes it once for each start of a query."""
 
     def __init__(self, options: SourceOptions, asked: StructType) -> None:
-        step = (
-            "Start a query with a new checkpoint: without 'startingTimestamp' it begins with all rows of the table; "
-            "with a later 'startingTimestamp' the changes in between are missing"
-        )
-        self._tasks = _FeedTasks(options, asked, step)
+        whole = "Start a query with a new checkpoint: without 'startingTimestamp' it begins with all rows of the table"
+        expired = f"{whole}; with a later 'startingTimestamp' the changes in between are missing"
+        dropped = f"{whole}; let it write into an empty copy"
+        self._tasks = _FeedTasks(options, asked, if_expired=expired, if_dropped=dropped)
         self._last: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -173,9 +194,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             FeedHistoryExpired: the history since ``start`` is not kept any more.
+            FeedRangeDropped: a range that the query has read was dropped.
         """
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with self._tasks.named_expiry(self._tasks.options[TABLE]):
+        with self._tasks.named_loss(self._tasks.options[TABLE]):
             return _offset(self._tasks.feed(json.dumps(start)).next_position(rows_max=rows_max, not_after=self._last))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -185,6 +207,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             FeedHistoryExpired: the history since ``start`` is not kept any more.
+            FeedRangeDropped: a range that the batch reads was dropped.
         """
         if start == end:
             return []

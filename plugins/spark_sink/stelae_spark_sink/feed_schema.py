@@ -13,6 +13,7 @@ from stelae_spark_sink.options import (
     BEFORE_IMAGES,
     COLUMNS,
     ENDING_TIMESTAMP,
+    FAIL_ON_DROPPED_RANGES,
     MAX_ROWS_PER_TRIGGER,
     READ_CHANGE_FEED,
     STARTING_TIMESTAMP,
@@ -23,7 +24,7 @@ from stelae_spark_sink.options import (
 )
 from stelae_spark_sink.spark_types import checked_fields, spark_schema
 
-_OF_FEEDS = (STARTING_TIMESTAMP, ENDING_TIMESTAMP, BEFORE_IMAGES, MAX_ROWS_PER_TRIGGER)
+_OF_FEEDS = (STARTING_TIMESTAMP, ENDING_TIMESTAMP, BEFORE_IMAGES, FAIL_ON_DROPPED_RANGES, MAX_ROWS_PER_TRIGGER)
 
 
 def is_feed(options: SourceOptions) -> bool:

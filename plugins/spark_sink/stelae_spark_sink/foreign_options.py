@@ -68,6 +68,7 @@ FOREIGN: Mapping[str, str] = {
     "startingoffsets": _use("startingTimestamp"),
     "endingoffsets": _use("endingTimestamp"),
     "maxoffsetspertrigger": _ROWS,
+    "failondataloss": _use("failOnDroppedRanges"),
     # JDBC, and sources of files
     "url": _use("masters"),
     "dbtable": _use("table"),

@@ -21,6 +21,7 @@ from stelae_spark_sink.options import (
     COLUMNS,
     ENDING_TIMESTAMP,
     EPOCH,
+    FAIL_ON_DROPPED_RANGES,
     FAIL_ON_ROW_ERRORS,
     IGNORE_NULL,
     MASTERS,
@@ -88,6 +89,7 @@ def read_changes(
     until: At | str | None = None,
     columns: Sequence[str] | None = None,
     before_images: bool = False,
+    fail_on_dropped_ranges: bool = True,
 ) -> DataFrame:
     """Return the changes of a table between two times as a DataFrame. They are read when Spark runs a query on it.
 
@@ -99,12 +101,16 @@ def read_changes(
         until: the same; ``None``: the last write before the query is planned.
         columns: the columns to read; those of the key are always read. ``None``: all.
         before_images: also read the rows as they were at ``since``.
+        fail_on_dropped_ranges: fail if a range of the position ``since`` was dropped, or one that the query reads. The
+            rows of a dropped range do not appear as deleted.
 
     Raises:
         AnalysisException: the history is not kept any more, or an argument does not fit the table.
         SourceNotFound: the Python of Spark's workers has no Stelae.
     """
-    reader = spark.read.format("stelae").options(**_feed_options(masters, table, columns, before_images))
+    reader = spark.read.format("stelae").options(
+        **_feed_options(masters, table, columns, before_images, fail_on_dropped_ranges)
+    )
     reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
     if until is not None:
         reader = reader.option(ENDING_TIMESTAMP.name, _place_of(until))
@@ -120,6 +126,7 @@ def stream_changes(
     since: At | str | None = None,
     columns: Sequence[str] | None = None,
     before_images: bool = False,
+    fail_on_dropped_ranges: bool = True,
     rows_max: int | None = None,
 ) -> DataFrame:
     """Return the changes of a table as a streaming DataFrame.
@@ -131,13 +138,17 @@ def stream_changes(
         since: a ``datetime``, a hybrid timestamp, or the position of a change feed; ``None``: begin with all rows.
         columns: the columns to read; those of the key are always read. ``None``: all.
         before_images: also read the rows as they were before each batch.
+        fail_on_dropped_ranges: fail if a range was dropped that the query has read or has to read. The rows of a
+            dropped range do not appear as deleted.
         rows_max: the most changed rows of one batch; ``None``: no limit.
 
     Raises:
         AnalysisException: the table does not exist, no master answers, or an argument does not fit the table.
         SourceNotFound: the Python of Spark's workers has no Stelae.
     """
-    reader = spark.readStream.format("stelae").options(**_feed_options(masters, table, columns, before_images))
+    reader = spark.readStream.format("stelae").options(
+        **_feed_options(masters, table, columns, before_images, fail_on_dropped_ranges)
+    )
     if since is not None:
         reader = reader.option(STARTING_TIMESTAMP.name, _place_of(since))
     if rows_max is not None:
@@ -147,10 +158,15 @@ def stream_changes(
 
 
 def _feed_options(
-    masters: str | Sequence[str], table: str, columns: Sequence[str] | None, before_images: bool
+    masters: str | Sequence[str],
+    table: str,
+    columns: Sequence[str] | None,
+    before_images: bool,
+    fail_on_dropped_ranges: bool,
 ) -> dict[str, str]:
     options = {MASTERS.name: text_of(masters), TABLE.name: table, READ_CHANGE_FEED.name: "true"}
     options[BEFORE_IMAGES.name] = str(before_images).lower()
+    options[FAIL_ON_DROPPED_RANGES.name] = str(fail_on_dropped_ranges).lower()
     return options if columns is None else {**options, COLUMNS.name: json.dumps([*columns])}
 
 

@@ -159,6 +159,17 @@ BEFORE_IMAGES = SparkOption(
     text="Also read the rows as they were before their change: `insert`, `update_preimage`, `update_postimage` and "
     "`delete` instead of `upsert` and `delete`. Each changed key is looked up for it.",
 )
+FAIL_ON_DROPPED_RANGES = SparkOption(
+    name="failOnDroppedRanges",
+    kind="boolean",
+    parse=values.boolean,
+    default=True,
+    shown_default="`true`",
+    uses=_READS,
+    text="Whether a query of a change feed fails if a range was dropped that it has read or has to read. The rows of "
+    "the range do not appear as deleted, so a copy of the table would keep them. With `false`, the query goes on "
+    "without the range.",
+)
 MAX_ROWS_PER_TRIGGER = SparkOption(
     name="maxRowsPerTrigger",
     kind="integer",
@@ -245,6 +256,7 @@ OPTIONS: tuple[SparkOption[Any], ...] = (
     STARTING_TIMESTAMP,
     ENDING_TIMESTAMP,
     BEFORE_IMAGES,
+    FAIL_ON_DROPPED_RANGES,
     MAX_ROWS_PER_TRIGGER,
     OPERATION,
     SOURCE,

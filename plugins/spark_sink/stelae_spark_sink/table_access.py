@@ -14,7 +14,15 @@ from stelae.client.arguments import Compression
 from stelae.client.locations import NoSuchTable
 from stelae.spi.errors import CallerError, Unavailable
 from stelae_spark_sink.contacts_file import read_contacts, write_contacts
-from stelae_spark_sink.options import COMPRESSION, MASTERS, TABLE, TIMEOUT_S, SourceOptions
+from stelae_spark_sink.options import (
+    BEFORE_IMAGES,
+    COMPRESSION,
+    FAIL_ON_DROPPED_RANGES,
+    MASTERS,
+    TABLE,
+    TIMEOUT_S,
+    SourceOptions,
+)
 
 CONNECT_TIMEOUT_S = 30.0
 """How long the driver waits for masters while it plans, in seconds: long enough for an election, and short enough for
@@ -150,11 +158,20 @@ def scan_of(options: SourceOptions, token: ScanToken) -> Scan:
     return table.open(token, timeout_s=options[TIMEOUT_S])
 
 
-def changes_of(options: SourceOptions, token: ScanToken, *, before_images: bool) -> Iterator[Any]:
-    """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects; raises as :func:`scan_of`."""
+def changes_of(options: SourceOptions, token: ScanToken) -> Iterator[Any]:
+    """Yield the changes of a token of a change feed, as ``pyarrow.RecordBatch`` objects; raises as :func:`scan_of`.
+
+    Raises:
+        RangeDropped: the token reads a range that was dropped, and the options do not allow that.
+    """
     scan_of(options, token)  # It opens the table of the token, or looks it up again.
     key = (_client_key(options), token.table_id or token.table)
-    return _tables[key].open_changes(token, before_images=before_images, timeout_s=options[TIMEOUT_S])
+    return _tables[key].open_changes(
+        token,
+        before_images=options[BEFORE_IMAGES],
+        fail_on_dropped_ranges=options[FAIL_ON_DROPPED_RANGES],
+        timeout_s=options[TIMEOUT_S],
+    )
 
 
 def forget(options: SourceOptions) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stelae.client import feed_round, token_division
+from stelae.client import RangeDropped, feed_round, token_division
 from stelae.client.feed_position import FeedPosition
 from stelae.client.locations import TableLocation, TabletLocation
 from stelae.client.table import AsyncTable
@@ -135,25 +135,96 @@ def test_a_range_that_is_added_is_read_whole_by_a_reader_that_stops_behind_each_
     asyncio.run(run())
 
 
-def test_a_range_that_is_dropped_ends_there_and_the_feed_goes_on() -> None:
+@pytest.mark.parametrize("is_added_again", [False, True])
+def test_a_range_that_is_dropped_is_an_error_even_if_nothing_was_written_or_it_was_added_again(
+    is_added_again: bool,
+) -> None:
+    """A copy kept the rows of the range for good: they were in no round, and there was no error."""
+
+    async def run() -> None:
+        world = Ranges()
+        table = world.table
+        await table.insert([(n, 0, None, None) for n in (5, 15)])
+        feed = table.changes()
+        await changes_of(feed)
+        gone, position = world.tablets[0, 10].tablet_id, feed.position
+        world.drop(0, 10)
+        if is_added_again:
+            world.add(0, 10)
+            await table.refresh()
+            await table.insert([(6, 0, None, None)])
+        for read in (changes_of(feed), feed.tokens(), feed.next_position(), feed.next_position(rows_max=1)):
+            with pytest.raises(
+                RangeDropped, match=f"range of table 'readings' .* 1 tablet .* {gone}.* an empty copy; or"
+            ):
+                await read
+        assert feed.position == position
+        partial = table.changes(position, fail_on_dropped_ranges=False)
+        assert [row["sensor"] for row in await changes_of(partial)] == ([6] if is_added_again else [])
+        assert gone not in partial.position
+        assert await changes_of(table.changes(partial.position)) == [], "the new position does not have the range"
+        with pytest.raises(RangeDropped) as error:
+            await table.changes(position, until=partial.position).tokens()
+        assert error.value.tablets == (gone,)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("before_images", [False, True])
+def test_a_range_that_is_dropped_in_the_middle_of_a_round_is_an_error(before_images: bool) -> None:
     async def run() -> None:
         world = Ranges()
         table = world.table
         await table.insert([(n, m, None, None) for n in (5, 15) for m in range(9)])
-        feed = table.changes()
+        feed = table.changes(before_images=before_images)
+        await changes_of(feed)
+        await table.upsert([(n, m, 1.0, None) for n in (5, 15) for m in range(9)])
+        begin, end = feed.position, await feed.next_position()
+        tokens = await feed.tokens()
+        async with aclosing(feed.batches()) as batches:
+            await anext(batches)
+            world.drop(0, 10)
+            with pytest.raises(RangeDropped):
+                _ = [batch async for batch in batches]
+        middle = feed.position
+        assert middle != begin
+        again = [table.changes(begin, end), table.changes(middle), table.changes(middle, end)]
+        for read in (*(changes_of(one) for one in again), again[0].tokens(), again[2].tokens()):
+            with pytest.raises(RangeDropped):
+                await read
+        with pytest.raises(RangeDropped):
+            _ = [batch async for batch in table.open_changes(tokens[0], before_images=before_images)]
+        opened = table.open_changes(tokens[0], before_images=before_images, fail_on_dropped_ranges=False)
+        assert [batch async for batch in opened] == []
+        partial = table.changes(middle, end, fail_on_dropped_ranges=False)
+        assert {row["sensor"] for row in await changes_of(partial)} == {15}
+        with pytest.raises(RangeDropped):
+            await table.changes(partial.position).next_position()
+
+    asyncio.run(run())
+
+
+def test_a_feed_that_goes_on_without_a_dropped_range_reads_one_that_is_added_whole() -> None:
+    async def run() -> None:
+        world = Ranges()
+        table = world.table
+        await table.insert([(n, m, None, None) for n in (5, 15) for m in range(9)])
+        feed = table.changes(fail_on_dropped_ranges=False)
         async with aclosing(feed.batches()) as batches:
             await anext(batches)
             position = feed.position
             world.drop(0, 10)
             found = [row["sensor"] async for batch in batches for row in batch.to_pylist()]
         assert found[-9:] == [15] * 9
-        assert {row["sensor"] for row in await changes_of(table.changes(position))} == {15}
+        rest = table.changes(position, fail_on_dropped_ranges=False)
+        assert {row["sensor"] for row in await changes_of(rest)} == {15}
         world.add(0, 10)
         await table.insert([(5, 0, None, None)])
         assert [row["sensor"] for row in await changes_of(feed)] == [5]
         assert await changes_of(feed) == []
         elsewhere = AsyncTable(*world.present(), ["x:1"], world.clock.now, world.reopen, world.newer)
-        assert {row["sensor"] for row in await changes_of(elsewhere.changes(position))} == {5, 15}
+        rest = elsewhere.changes(position, fail_on_dropped_ranges=False)
+        assert {row["sensor"] for row in await changes_of(rest)} == {5, 15}
 
     asyncio.run(run())
 
