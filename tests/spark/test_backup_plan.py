@@ -148,8 +148,31 @@ def test_rows_of_an_added_range_are_among_the_changes(client: Client, table: Tab
     client.alter_table(table.name, AddRange(table.key_range(20, 30)))
     table.insert([(25, 4, "d")])
     plan = backups.plan(table.name)
-    assert rows(plan) == [(25, 4, "d", False)]
+    assert rows(plan) == [(25, 4, "d")]
     assert plan.table.partition["range"]["ranges"][-1] == {"from": [20], "until": [30]}
+
+
+def test_a_range_that_the_parent_does_not_have_is_read_whole_whatever_the_times_of_its_rows(
+    client: Client, table: Table, backups: Backups
+) -> None:
+    """The clock of the leader of the new range was behind, so its rows are from before the time of the parent."""
+    parent = backups.back_up(table.name)
+    client.alter_table(table.name, AddRange(table.key_range(20, 30)))
+    table.insert([(25, 4, "d")])
+    backups.found = [changed(parent, at=table.latest())]
+    table.upsert([(12, 3, "c")])
+    assert rows(backups.plan(table.name)) == [(12, 3, "c", False), (25, 4, "d")]
+
+
+def test_rows_of_a_range_that_the_parent_does_not_have_do_not_show_what_older_rows_have(
+    client: Client, table: Table, backups: Backups
+) -> None:
+    table.delete([(1, 1), (11, 2)])
+    parent = backups.back_up(table.name)
+    added = AddColumn("unit", "string", default="C")
+    client.alter_table(table.name, AddRange(table.key_range(20, 30)), added).insert((25, 4, "d", "K"))
+    backups.found = [changed(parent, at=table.latest())]
+    assert backups.plan(table.name).kind is Kind.FULL, "the table of the parent had no rows"
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -19,7 +19,7 @@ from stelae.spi.schema import Schema
 from stelae_spark_sink.backup.backup_root import BackupRoot, rows_folder
 from stelae_spark_sink.backup.chains import Backup
 from stelae_spark_sink.backup.folder_names import backup_folder, table_folder
-from stelae_spark_sink.backup.increments import check_tablets, older_rows, parent_of
+from stelae_spark_sink.backup.increments import check_tablets, older_rows, parent_of, whole_if_new
 from stelae_spark_sink.backup.job_progress import JobProgress
 from stelae_spark_sink.backup.manifest import (
     Kind,
@@ -109,6 +109,7 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
         scan = table.scan([*table.columns], at=at, timeout_s=timeout_s)
     else:
         scan = table.diff(parent.at, at, [*table.columns], timeout_s=timeout_s)
+    tokens = scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES])
     plan = BackupPlan(
         id=uuid.uuid4().hex,
         table=table,
@@ -117,7 +118,7 @@ def plan_backup(root: BackupRoot, options: SourceOptions, wanted: Kind | None) -
         at=at,
         parent=parent,
         columns=stored_columns(schema, older),
-        tokens=scan.tokens(target_bytes=options[TARGET_PARTITION_BYTES]),
+        tokens=tokens if parent is None else [*whole_if_new(tokens, parent)],
     )
     if parent is not None:
         check_tablets(parent, plan.tablets)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stelae.client import Table, to_datetime
+import msgspec
+
+from stelae.client import ScanToken, Table, to_datetime
 from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.backup.backup_root import BackupRoot
 from stelae_spark_sink.backup.chains import Backup, BrokenChain, NoBackup, chain
@@ -57,11 +59,26 @@ def check_tablets(parent: Manifest, tablets: Iterable[str]) -> None:
         raise CannotContinue(f"{fact}, and its rows do not appear as deleted; {TAKE_FULL}")
 
 
+def whole_if_new(tokens: Iterable[ScanToken], parent: Manifest) -> Iterator[ScanToken]:
+    """Yield the tokens of a diff, with scans of all rows for the tablets that the parent does not have.
+
+    The time of the parent is not enough for these: the clock of the leader of a new tablet may be behind it."""
+    before = {*parent.tablets}
+    for token in tokens:
+        known = tuple(part for part in token.parts or () if part.tablet_id in before)
+        new = tuple(part for part in token.parts or () if part.tablet_id not in before)
+        if known:
+            yield msgspec.structs.replace(token, parts=known)
+        if new:
+            yield msgspec.structs.replace(token, parts=new, since=None)
+
+
 def older_rows(table: Table, parent: Manifest, timeout_s: float) -> Mapping[int, Any] | None:
     """Return the values, by id, that columns added since the parent have in rows that are older than the column.
 
-    The table is read as of the parent's time: there, every row is older than these columns, so any row shows the
-    values. This also checks that all tablets still keep the history since the parent.
+    The tablets of the parent are read as of its time: there, every row is older than these columns, so any row shows
+    the values. Rows of other tablets may be newer, because the clocks of their leaders may be behind. This also checks
+    that all tablets still keep the history since the parent.
 
     Returns:
         ``None``: columns were added, and the table had no rows. Then all of its present rows have changed since.
@@ -74,7 +91,7 @@ def older_rows(table: Table, parent: Manifest, timeout_s: float) -> Mapping[int,
     try:
         check_history(table, parent.at, timeout_s)
         if added:
-            found = table.scan([*added], limit=1, at=parent.at, timeout_s=timeout_s).to_pylist()
+            found = _any_row(table, [*added], parent, timeout_s)
     except TooOld as error:
         floor = to_datetime(error.floor).isoformat()
         fact = f"the last backup of table {table.name!r} is of {parent.time}, and its history is kept since {floor}"
@@ -83,3 +100,14 @@ def older_rows(table: Table, parent: Manifest, timeout_s: float) -> Mapping[int,
     if not added:
         return {}
     return {added[name]: value for name, value in found[0].items()} if found else None
+
+
+def _any_row(table: Table, columns: Sequence[str], parent: Manifest, timeout_s: float) -> list[Any]:
+    """Return one row of the tablets of the parent, at its time, or none if they have no rows."""
+    before = {*parent.tablets}
+    for token in table.scan(columns, limit=1, at=parent.at, timeout_s=timeout_s).tokens():
+        if before.issuperset(token.tablet_ids):
+            found = table.open(token, timeout_s=timeout_s).to_pylist()
+            if found:
+                return found
+    return []

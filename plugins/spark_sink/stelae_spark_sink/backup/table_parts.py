@@ -40,7 +40,8 @@ def table_frame(
         spark: the session.
         options: names the cluster.
         tokens: of a scan or a diff. Their columns are those of the schema, in its order.
-        schema: gives the columns their names.
+        schema: gives the columns their names. In the rows of a scan, the column of a diff that says whether a row was
+            deleted is false.
     """
     parts, options = [token.to_bytes() for token in tokens], options.found_by(contacts_of(options))
 
@@ -60,7 +61,8 @@ def _rows_of(options: SourceOptions, part: bytes, names: Sequence[str]) -> Itera
     token = ScanToken.from_bytes(part)
     try:
         for batch in scan_of(options, token):
-            yield pa.RecordBatch.from_arrays(batch.columns, names=[*names])
+            flags = [pa.repeat(False, batch.num_rows)] if batch.num_columns < len(names) else []
+            yield pa.RecordBatch.from_arrays([*batch.columns, *flags], names=[*names])
     except TooOld as error:
         floor = to_datetime(error.floor).isoformat()
         raise CallerError(
