@@ -179,6 +179,19 @@ def test_a_schema_that_does_not_fit_is_an_error_on_the_driver(spark: SparkSessio
         reader.load().collect()
 
 
+def test_columns_that_differ_from_a_schema_or_a_list_of_a_view_are_an_error(
+    spark: SparkSession, masters: str, edges: Table
+) -> None:
+    """Spark does not ask a source for its columns then, and the option was ignored."""
+    reader = spark.read.format("stelae").options(masters=masters, table="edges", columns="id,station")
+    with pytest.raises(AnalysisException, match="'columns' is id,station, and the schema has id: leave out 'columns'"):
+        reader.schema("id bigint").load().collect()
+    given = f"masters '{masters}', table 'edges', columns 'stations'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW listed (station STRING) USING stelae OPTIONS ({given})")
+    with pytest.raises(AnalysisException, match="no column 'stations'"):
+        spark.sql("SELECT * FROM listed").collect()
+
+
 def test_the_function_reads_columns_and_rows_as_its_arguments_say(
     spark: SparkSession, masters: str, edges: Table
 ) -> None:

@@ -19,7 +19,8 @@ from stelae.client.times import At
 from stelae.client.token_division import SizedToken, combined
 from stelae.spi.errors import CallerError
 from stelae_spark_sink.arrow_batches import SparkBatches
-from stelae_spark_sink.feed_schema import columns_to_read
+from stelae_spark_sink.asked_columns import check_columns
+from stelae_spark_sink.feed_schema import ADDED, columns_to_read
 from stelae_spark_sink.options import (
     ENDING_TIMESTAMP,
     FAIL_ON_DROPPED_RANGES,
@@ -68,6 +69,7 @@ class _FeedTasks:
 
     Raises:
         SchemaMismatch: the feed has no such columns.
+        BadOption: the option ``columns`` names others.
         NoSuchTable, Unavailable: the table does not exist, or no master answered.
     """
 
@@ -78,6 +80,7 @@ class _FeedTasks:
         self._if_dropped = if_dropped
         self._asked = asked
         self._columns = columns_to_read(table.schema, asked, table.name)
+        check_columns(options, table.schema, asked, ADDED)
 
     @property
     def table(self) -> Table:

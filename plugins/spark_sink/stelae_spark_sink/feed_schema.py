@@ -24,6 +24,9 @@ from stelae_spark_sink.options import (
 )
 from stelae_spark_sink.spark_types import checked_fields, spark_schema
 
+ADDED = tuple(column.name for column in FEED_COLUMNS)
+"""Names of the columns that a feed adds to those of the table."""
+
 _OF_FEEDS = (STARTING_TIMESTAMP, ENDING_TIMESTAMP, BEFORE_IMAGES, FAIL_ON_DROPPED_RANGES, MAX_ROWS_PER_TRIGGER)
 
 
@@ -66,8 +69,7 @@ def _own_columns(schema: Schema, names: Sequence[str] | None) -> Sequence[str] |
     """Return the names without those that every feed has. If none is left, they are those of the key."""
     if names is None:
         return None
-    added = [column.name for column in FEED_COLUMNS]
-    return [name for name in names if name not in added] or [column.name for column in schema.key_layout.columns]
+    return [name for name in names if name not in ADDED] or [column.name for column in schema.key_layout.columns]
 
 
 def columns_to_read(schema: Schema, asked: t.StructType, table: str) -> list[str]:

@@ -17,6 +17,7 @@ from stelae.client.counted import counted
 from stelae.client.filters import predicates
 from stelae.spi.errors import CallerError, TooOld
 from stelae_spark_sink.arrow_batches import SparkBatches
+from stelae_spark_sink.asked_columns import check_columns
 from stelae_spark_sink.history_check import check_history
 from stelae_spark_sink.json_filters import to_json, with_values
 from stelae_spark_sink.options import (
@@ -73,6 +74,7 @@ class TableReader(DataSourceReader):
 
     Raises:
         SchemaMismatch: the table has no such columns.
+        BadOption: the option ``columns`` names others.
         NoSuchTable, Unavailable: the table does not exist, or no master answered.
     """
 
@@ -82,6 +84,7 @@ class TableReader(DataSourceReader):
         self._asked = asked
         self._schema = table.schema
         self._columns = checked_fields(table.schema.by_name, asked, table.name)
+        check_columns(options, table.schema, asked)
         self._where = with_values(table.schema, options[WHERE])
         predicates(table.schema, self._where)
 
