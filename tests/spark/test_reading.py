@@ -136,6 +136,20 @@ def test_columns_are_read_in_the_order_of_the_option(load: Callable[..., DataFra
     assert {tuple(row) for row in frame.collect()} == {(row["station"], row["id"]) for row in ROWS}
 
 
+def test_the_plan_of_a_query_shows_the_columns_that_the_load_reads(
+    spark: SparkSession, masters: str, edges: Table, load: Callable[..., DataFrame], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of the option or of the schema. A query of fewer columns reads them all the same."""
+    schema = spark.read.format("stelae").options(masters=masters, table="edges").schema("id bigint, note string").load()
+    for frame, expected in (
+        (load("edges", columns="station,id").select("id"), "struct<station:string,id:bigint>"),
+        (schema, "struct<id:bigint,note:string>"),
+    ):
+        frame.explain("formatted")
+        shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ReadSchema")]
+        assert shown == [f"ReadSchema: {expected}"]
+
+
 def test_all_tasks_of_a_query_read_at_one_time_and_a_given_time_stays(
     load: Callable[..., DataFrame], client: Client
 ) -> None:
