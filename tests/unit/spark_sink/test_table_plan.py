@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import date
 
 import pytest
 
 from stelae.client import ScanToken, Table, to_datetime
+from stelae.client.token_division import TOKENS_MIN
 from stelae_spark_sink import data_source
 from stelae_spark_sink.table_reader import SHOWN_COLUMNS_MAX, TableReader, TokenPartition
 from tests.unit.spark_sink.conftest import MASTERS, MadeTable
 
+TABLETS = 200
 COLUMNS = [{"name": "id", "type": "int64"}, {"name": "day", "type": "date"}]
 
 
@@ -62,3 +65,24 @@ def test_a_query_sees_the_acknowledged_rows_whatever_the_clock_of_the_driver_say
     ]
     times = {ScanToken.from_bytes(part.token).at for part in parts if isinstance(part, TokenPartition)}
     assert len(times) == 1 and all(at is not None and 1 < at < 1 << 62 for at in times)
+
+
+def test_a_table_of_many_small_tablets_is_read_exactly_by_fewer_partitions(make_table: MadeTable) -> None:
+    partition = {"hash": [{"columns": ["id"], "buckets": TABLETS}]}
+    table = make_table("readings", COLUMNS, ["id"], partition=partition)
+    assert len(planned().partitions()) < TABLETS, "empty tablets are put together, too"
+    table.insert([(n, date(2026, 6, 1 + n % 30)) for n in range(400)])
+    for where, expected in (
+        ("[]", [*range(400)]),
+        ('[["day", "=", "2026-06-05"]]', [*range(4, 400, 30)]),
+        ('[["id", "in", [7, 250]]]', [7, 250]),
+    ):
+        reader = pickle.loads(pickle.dumps(planned(where=where)))
+        parts = reader.partitions()
+        tokens = [ScanToken.from_bytes(part.token) for part in parts if isinstance(part, TokenPartition)]
+        visited = [tablet for token in tokens for tablet in token.tablet_ids]
+        assert len(visited) == len({*visited})
+        if len(visited) == TABLETS:
+            assert TOKENS_MIN <= len(parts) < TABLETS / 2
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        assert sorted((row["id"], row["day"]) for row in rows) == [(n, date(2026, 6, 1 + n % 30)) for n in expected]
