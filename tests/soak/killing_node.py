@@ -2,10 +2,11 @@
 
 The steps are the crash points of copies and deletions (``CrashPoints``), the requests that a master sends to tablet
 servers, and what the leader of a tablet does by itself: it gives a new member its vote, and asks a successor to take
-over. The file of ``STELAE_KILL_ORDER`` has a JSON object: the name of a step, the victim, and the process id of each
-node. The victim is the uuid of a node, ``self``, or ``source``: the server that the replica comes from, as far as the
-step concerns it, or the one that is asked if that server does not run. Whichever node is first at the step carries the
-order out with SIGKILL, once. A file beside that of the order then has the uuid of the node that is killed."""
+over. The file of ``STELAE_KILL_ORDER`` has a JSON object: the name of a step, the victim, the process id of each node,
+and the uuid of a node that was about to start when the order was given. The victim is the uuid of a node, ``self``, or
+``source``: the server that the replica comes from, as far as the step concerns it, or the one that is asked if that
+server does not run. Whichever node is first at the step carries the order out with SIGKILL, once. A file beside that of
+the order then has the uuid of the node that is killed."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def passed(step: str, *sources: NodeId) -> None:
     victims = (*sources, "self") if order["victim"] == "source" else (order["victim"],)
     pids = {**order["pids"], "self": os.getpid()}
     pid = next(pids[victim] for victim in victims if pids[victim] is not None)
-    CLAIMED.write_text(next(node for node, known in order["pids"].items() if known == pid))
+    CLAIMED.write_text(next((node for node, known in order["pids"].items() if known == pid), order["starting"]))
     CLAIMED.rename(DONE)
     os.kill(pid, signal.SIGKILL)
 

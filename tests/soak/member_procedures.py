@@ -1,6 +1,7 @@
 """Procedures that change members, on real processes, with SIGKILL at a named step of each.
 
-A procedure is a replacement of a dead server (3-4-3), a move, a retirement of a server, or a rebalance. A row of the
+A procedure is a replacement of a dead server (3-4-3), a move, a retirement of a server, a rebalance, or a move whose
+copy is abandoned because its target was killed before. A row of the
 matrix is a step and a victim: the leading master, the server that the replica comes from, or the one that it goes to.
 The victim is killed by the process that is first at the step (``killing_node``), and started again at once. That
 process also knows which server the replica comes from: the masters choose what a rebalance moves. Afterwards
@@ -16,9 +17,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -37,8 +37,24 @@ from stelae.local.whole_tables import wait_until_whole
 from stelae.protocol.catalog_names import SYSTEM_TABLET, ServerMode
 from stelae.protocol.master_messages import SetServerMode
 from stelae.protocol.tablet_messages import NoSuchTablet
-from stelae.spi.errors import MemberChangeRefused, StelaeError
+from stelae.spi.errors import DeadlineExceeded, MemberChangeRefused, StelaeError
 from stelae.spi.ids import NodeId, TabletId
+from tests.soak.kill_steps import (
+    CHANGE_REQUESTS,
+    COPY_STEPS,
+    DELETE_REQUESTS,
+    DELETE_STEPS,
+    FIRST_COPY_STEPS,
+    HANDOVER_STEPS,
+    LATER_COPY_STEPS,
+    PROMOTION_STEPS,
+    REMOVE_REQUESTS,
+    SELF,
+    SOURCE,
+    TRANSFER_REQUESTS,
+    Row,
+    rows,
+)
 
 WAIT_S = 180.0
 """Longest wait for a step or for the end of a procedure; reached only by a defect."""
@@ -62,60 +78,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Logs are collected at once, so that a new member needs a copy, and masters replace what is lost within seconds."""
 
-COPY_STEPS = tuple(
-    f"copy.after_{step}"
-    for step in (
-        "marked",
-        "stage_cleaned",
-        "chunk",
-        "item",
-        "verified",
-        "log_created",
-        "log_piece",
-        "log",
-        "rows",
-        "merge",
-        "ready",
-        "stage_removed",
-    )
-)
-DELETE_STEPS = tuple(
-    f"delete.after_{step}"
-    for step in (
-        "quarantine_directory",
-        "superblock_copy",
-        "tombstone",
-        "consensus_copy",
-        "data_moved",
-        "data_durable",
-        "log",
-    )
-)
-DELETE_REQUESTS = ("master.before.DeleteReplica", "master.after.DeleteReplica")
-CHANGE_REQUESTS = ("master.before.ADD", "master.after.ADD", "master.before.REMOVE", "master.after.REMOVE")
-TRANSFER_REQUESTS = ("master.before.TransferLeadership", "master.after.TransferLeadership")
-PROMOTION_STEPS = ("leader.after_promotion", "leader.after_promotion_committed")
-HANDOVER_STEPS = ("leader.before_handover", "leader.after_handover")
-
-VICTIMS = ("master", "source", "target")
-SELF, SOURCE = "self", "source"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the matrix."""
-
-    step: str
-    victim: str
-
-    def __str__(self) -> str:
-        return f"{self.victim} at {self.step}"
-
-
-def rows(*steps: str) -> list[Row]:
-    """Return the rows of steps, each with every victim."""
-    return [Row(step, victim) for step in steps for victim in VICTIMS]
-
 
 class Writer:
     """Inserts rows until it is stopped. Each is repeated until it is acknowledged, which has no double effect."""
@@ -135,6 +97,13 @@ class Writer:
         batch = [{"id": number, "text": TEXT} for number in range(self.count, self.count + count)]
         await self._table.upsert(batch, timeout_s=WAIT_S)
         self.count += count
+
+
+async def new_table(client: AsyncClient, name: str, *, tablets: int = 1) -> AsyncTable:
+    """Create a table for a procedure."""
+    buckets = {"hash": [{"columns": ["id"], "buckets": tablets}]} if tablets > 1 else None
+    columns = {"id": "int64", "text": "string"}
+    return await client.create_table(name, columns, ["id"], partition=buckets, timeout_s=WAIT_S)
 
 
 class Stage:
@@ -192,11 +161,14 @@ class Stage:
 
     # -- killing ---------------------------------------------------------------------------------
 
-    def order_kill(self, step: str, victim: str) -> None:
-        """Have a node killed at a step: the one with a uuid, the one that is first there (``SELF``), or ``SOURCE``."""
+    def order_kill(self, step: str, victim: str, *, starting: NodeProcess | None = None) -> None:
+        """Have a node killed at a step: the one with a uuid, the one that is first there (``SELF``), or ``SOURCE``.
+
+        ``starting``: a node that is started next. It has no process id yet."""
         self._done.unlink(missing_ok=True)
         pids = {node.node_id: node.pid for node in self.cluster.nodes}
-        self._order.write_text(json.dumps({"step": step, "victim": victim, "pids": pids}))
+        started = "" if starting is None else starting.node_id
+        self._order.write_text(json.dumps({"step": step, "victim": victim, "pids": pids, "starting": started}))
 
     @property
     def killed(self) -> bool:
@@ -207,6 +179,13 @@ class Stage:
     def victim(self) -> NodeProcess:
         """The node that was killed."""
         return self.server(NodeId(self._done.read_text()))
+
+    async def renew_table(self) -> None:
+        """Go on with another table, of which no server had a replica before."""
+        former, self.table = self.table, await new_table(self.client, f"{self.table.name}x")
+        await self.client.drop_table(former.name, timeout_s=WAIT_S)
+        self.writer = Writer(self.table)
+        await self.writer.insert(ROWS_FIRST)
 
     def start_killed(self) -> None:
         """Start nodes again whose processes have ended."""
@@ -294,26 +273,72 @@ async def _order(stage: Stage, row: Row, target: NodeProcess) -> None:
         stage.order_kill(row.step, target.node_id)
 
 
-async def _parts(stage: Stage) -> tuple[TabletId, set[NodeId], NodeProcess, NodeProcess]:
-    """Return the first tablet, its members, its leader, and a server without a replica of it."""
+class Parts(NamedTuple):
+    """A tablet, its members, the server that its replica leaves, which leads, and a server without a replica."""
+
+    tablet: TabletId
+    members: set[NodeId]
+    source: NodeProcess
+    target: NodeProcess
+
+
+async def _parts(stage: Stage) -> Parts:
+    """Return the first tablet with its parts."""
     tablet, members = next(iter((await stage.members()).items()))
     spare = next(node for node in stage.cluster.servers if node.node_id not in members)
-    return tablet, members, await stage.leader(tablet), spare
+    return Parts(tablet, members, await stage.leader(tablet), spare)
 
 
 async def move(stage: Stage, row: Row) -> None:
     """Move the replica of the leader to the server without one; a call that fails is repeated."""
-    tablet, members, source, target = await _parts(stage)
-    await _order(stage, row, target)
+    parts = await _parts(stage)
+    await _order(stage, row, parts.target)
+    await _until_moved(stage, parts)
+
+
+async def _until_moved(stage: Stage, parts: Parts, *, kills: bool = True) -> None:
+    tablet, members, source, target = parts
 
     async def done() -> bool:
         with suppress(MemberChangeRefused):  # It was removed again: it did not answer for too long.
             replicas = await stage.client.replicas(tablet)
             await replicas.move(source.node_id, target.address, to=target.node_id, timeout_s=20.0)
         now = (await stage.members())[tablet]
-        return now == members - {source.node_id} | {target.node_id} and stage.killed
+        return now == members - {source.node_id} | {target.node_id} and (stage.killed or not kills)
 
     await stage.until(done, f"the replica is moved from {source.name} to {target.name}")
+
+
+async def first_copy(stage: Stage, row: Row) -> None:
+    """Move a replica to a server that never had one. It is killed in mid-copy, and abandons the copy at its start."""
+    await _abandon(stage, row, await _parts(stage))
+
+
+async def later_copy(stage: Stage, row: Row) -> None:
+    """Move a replica away and back. The target is killed in mid-copy, and its tombstone is back after its start."""
+    await _until_moved(stage, await _parts(stage), kills=False)
+    await stage.until_whole()
+    await _abandon(stage, row, await _parts(stage))
+
+
+async def _abandon(stage: Stage, row: Row, parts: Parts) -> None:
+    tablet, _, source, target = parts
+    stage.order_kill("copy.after_rows", SELF)
+    stage.kept_down.add(target)
+
+    async def interrupted() -> bool:
+        with suppress(MemberChangeRefused, DeadlineExceeded):
+            replicas = await stage.client.replicas(tablet)
+            await replicas.move(source.node_id, target.address, to=target.node_id, timeout_s=20.0, wait_s=POLL_S)
+        return stage.killed
+
+    await stage.until(interrupted, f"{target.name} is killed while it copies")
+    assert stage.victim is target, f"{stage.victim.name} has copied instead of {target.name}"
+    target.kill()  # Only to reap it.
+    killed = {"target": SELF, "source": source.node_id, "master": (await stage.leader(SYSTEM_TABLET)).node_id}
+    stage.order_kill(row.step, killed[row.victim], starting=target)
+    stage.kept_down.remove(target)
+    await _until_moved(stage, parts)
 
 
 async def retire(stage: Stage, row: Row) -> None:
@@ -382,11 +407,26 @@ def _servers(stage: Stage) -> list[NodeProcess]:
 
 _BY_MASTERS = (*COPY_STEPS, *PROMOTION_STEPS, *DELETE_STEPS, *CHANGE_REQUESTS, *DELETE_REQUESTS)
 
+FIRST_COPY = "first copy"
+
 PROCEDURES: dict[str, tuple[Procedure, list[Row]]] = {
-    "move": (move, rows(*COPY_STEPS, *PROMOTION_STEPS, *HANDOVER_STEPS, *DELETE_STEPS, *DELETE_REQUESTS)),
+    "move": (
+        move,
+        rows(
+            *COPY_STEPS,
+            *PROMOTION_STEPS,
+            *HANDOVER_STEPS,
+            *TRANSFER_REQUESTS,
+            *REMOVE_REQUESTS,
+            *DELETE_STEPS,
+            *DELETE_REQUESTS,
+        ),
+    ),
     "retire": (retire, rows(*_BY_MASTERS, *TRANSFER_REQUESTS, *HANDOVER_STEPS)),
     "replace": (replace, rows(*_BY_MASTERS)),
     "rebalance": (rebalance, rows(*_BY_MASTERS)),
+    FIRST_COPY: (first_copy, rows(*FIRST_COPY_STEPS)),
+    "later copy": (later_copy, rows(*LATER_COPY_STEPS)),
 }
 """Each procedure with its rows."""
 
@@ -421,12 +461,11 @@ async def carry_out(
             cluster.start()
             await until_served(cluster, WAIT_S)
             async with await connect_async(cluster.addresses, timeout_s=WAIT_S) as client:
-                buckets = {"hash": [{"columns": ["id"], "buckets": tablets}]} if tablets > 1 else None
-                columns = {"id": "int64", "text": "string"}
-                table = await client.create_table("t", columns, ["id"], partition=buckets, timeout_s=WAIT_S)
-                stage = Stage(cluster, order, client, table)
+                stage = Stage(cluster, order, client, await new_table(client, "t", tablets=tablets))
                 await stage.writer.insert(ROWS_FIRST)
-                for name, row in chosen:
+                for number, (name, row) in enumerate(chosen):
+                    if number and name == FIRST_COPY:
+                        await stage.renew_table()
                     told(f"{name}: {await _carried_out(stage, name, row)}")
             for node in cluster.nodes:
                 node.ask_to_stop()

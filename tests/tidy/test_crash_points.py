@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.soak.member_procedures import COPY_STEPS, DELETE_STEPS
+from tests.soak.kill_steps import COPY_STEPS, DELETE_STEPS, FIRST_COPY_STEPS, LATER_COPY_STEPS
 from tests.tidy.tree import parsed, python_files
 from tests.unit.lifecycle import test_copy_crashes, test_deletion
 
@@ -27,10 +27,17 @@ def crash_points() -> Counter[str]:
     [
         ("copy.", COPY_STEPS),
         ("copy.", test_copy_crashes.POINTS),
+        ("abandon.", sorted({*FIRST_COPY_STEPS, *LATER_COPY_STEPS})),
         ("delete.", DELETE_STEPS),
         ("delete.", test_deletion.POINTS),
     ],
-    ids=["copies of real processes", "copies", "deletions of real processes", "deletions"],
+    ids=[
+        "copies of real processes",
+        "copies",
+        "abandoned copies of real processes",
+        "deletions of real processes",
+        "deletions",
+    ],
 )
 def test_every_step_has_a_kill_and_every_kill_has_a_step(prefix: str, killed_at: Sequence[str]) -> None:
     points = {point: count for point, count in crash_points().items() if point.startswith(prefix)}
