@@ -41,7 +41,7 @@ def run_stream(
     stream = spark.readStream.schema("id bigint, batch bigint").option("maxFilesPerTrigger", 1).json(str(folder))
     writer = stream.writeStream.format("stelae").option("masters", masters).option("table", table.name)
     writer = writer.option("checkpointLocation", str(checkpoint)).options(**options).trigger(availableNow=True)
-    return writer.start()
+    return writer.queryName(table.name).start()
 
 
 def ids(table: Table) -> list[int]:

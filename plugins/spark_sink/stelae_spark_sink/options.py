@@ -283,8 +283,9 @@ NO_OPTIONS = (
     "the options 'masters' and 'table' are missing. In Python, set them with .option('masters', 'host:port')"
     f".option('table', 'name'). In SQL, {VIEW}"
 )
-OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Options of streams that Spark takes for itself and hands over all the same."""
+OF_SPARK = {name.lower(): name for name in ("checkpointLocation", "queryName")}
+"""Options of queries that write a stream. Spark takes them for itself and hands them over all the same; a batch and the
+source of a stream do not get them, unless the user has set them there."""
 
 TABLE_PROPERTIES = frozenset({"provider", "owner"})
 """Properties of a table that Spark adds to the options when it creates a table in its catalog."""
@@ -303,7 +304,8 @@ class SourceOptions:
         Raises:
             BadOption: an option is unknown, does not apply to this use, cannot be parsed, or is missing.
         """
-        given = {name.lower(): text for name, text in given.items() if name.lower() not in OF_SPARK}
+        left_out = OF_SPARK if Use.STREAM_WRITE in uses else ()
+        given = {name.lower(): text for name, text in given.items() if name.lower() not in left_out}
         if not given:
             raise BadOption(NO_OPTIONS)
         if not TABLE_PROPERTIES.isdisjoint(given):
@@ -357,12 +359,18 @@ def has_option_of_writes(given: Iterable[str]) -> bool:
 def _known(name: str, uses: Iterable[Use]) -> SparkOption[Any]:
     """Return the option of a name in lower case. It must apply to one of the uses."""
     option = _BY_NAME.get(name)
+    if name in OF_SPARK:
+        raise _not_for(OF_SPARK[name], {Use.STREAM_WRITE}, uses)
     if option is None:
         raise BadOption(f"unknown option {name!r}: {_advice(name, uses)}")
     if option.uses.isdisjoint(uses):
-        applies, used = " and ".join(sorted(option.uses)), " or ".join(sorted(uses))
-        raise BadOption(f"option {option.name!r} applies to {applies}, not to {used}: leave it out")
+        raise _not_for(option.name, option.uses, uses)
     return option
+
+
+def _not_for(name: str, applies: Iterable[Use], uses: Iterable[Use]) -> BadOption:
+    named, used = " and ".join(sorted(applies)), " or ".join(sorted(uses))
+    return BadOption(f"option {name!r} applies to {named}, not to {used}: leave it out")
 
 
 def _advice(name: str, uses: Iterable[Use]) -> str:
@@ -370,6 +378,6 @@ def _advice(name: str, uses: Iterable[Use]) -> str:
     if foreign is not None:
         return foreign
     known = {option.name.lower(): option.name for option in OPTIONS if not option.uses.isdisjoint(uses)}
-    close = get_close_matches(name, known, 1)
+    close = get_close_matches(name, known | (OF_SPARK if Use.STREAM_WRITE in uses else {}), 1)
     listed = ", ".join(known.values())
-    return (f"did you mean {known[close[0]]!r}? " if close else "") + f"known options: {listed}"
+    return (f"did you mean {(known | OF_SPARK)[close[0]]!r}? " if close else "") + f"known options: {listed}"

@@ -207,8 +207,20 @@ def test_options_of_writes_are_checked(given: dict[str, str], words: str) -> Non
 def test_options_that_spark_takes_for_itself_are_left_alone() -> None:
     given = SourceOptions({**GIVEN, "checkpointLocation": "/tmp/c", "queryName": "q"}, Use.STREAM_WRITE)
     assert given[OPERATION] is OpKind.UPSERT
+    with pytest.raises(BadOption, match="did you mean 'checkpointLocation'"):
+        SourceOptions({**GIVEN, "checkpointLocatoin": "/tmp/c"}, Use.STREAM_WRITE)
     with pytest.raises(BadOption, match="applies to write, not to writeStream"):
         SourceOptions({**GIVEN, "epoch": "1"}, Use.STREAM_WRITE)
+
+
+@pytest.mark.parametrize("use", [Use.READ, Use.WRITE, Use.STREAM_READ])
+@pytest.mark.parametrize("name", ["checkpointLocation", "queryName"])
+def test_options_of_a_query_that_writes_are_refused_elsewhere(name: str, use: Use) -> None:
+    """They were ignored: a batch with a checkpoint looked as if it could be continued."""
+    with pytest.raises(BadOption, match=f"option '{name}' applies to writeStream, not to {use}: leave it out"):
+        SourceOptions({**GIVEN, name: "x"}, use)
+    with pytest.raises(BadOption, match=f"option '{name}' applies to writeStream"):
+        SourceOptions({**GIVEN, name.upper(): "x"}, Use.READ, Use.STREAM_READ)
 
 
 @pytest.mark.parametrize(
