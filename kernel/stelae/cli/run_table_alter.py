@@ -57,8 +57,8 @@ def run_alter(
     name: str,
     wanted: AlterOptions,
     *,
-    wait_s: float | None,
-    progress: bool | None,
+    wait_s: float | None = None,
+    progress: bool | None = None,
     as_json: bool,
 ) -> int:
     """Change a table by all steps or none, wait until every tablet has changed, and return the exit code.

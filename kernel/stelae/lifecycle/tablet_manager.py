@@ -264,7 +264,10 @@ class TabletManager:
         yield from self._leave_tombstone(block, last, reason, removed=seen is None, lost=found.superblock is None)
 
     def _remove_stage(self, tablet_id: TabletId) -> Steps[None]:
+        """Remove what a copy has left, if anything: a deletion without that need not wait for a thread for scans."""
         node = self._node
+        if not (yield OffLoop(lambda: node.files.exists(node.layout.stage_of(tablet_id)))):
+            return
         yield Ask(partial(node.scans.run, _key(tablet_id), lambda: remove_stage(node.files, node.layout, tablet_id)))
 
     def abandon_copy(self, block: Superblock, *, keep_stage: bool) -> Steps[None]:
