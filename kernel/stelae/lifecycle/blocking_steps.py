@@ -52,6 +52,11 @@ _Result = TypeVar("_Result")
 Steps: TypeAlias = Generator[BlockingStep, Any, _Result]
 
 
+def _resumed(steps: Steps[_Result], result: Any) -> BlockingStep:
+    """Give a generator the result of its step, or raise it there. Return the next one; ``StopIteration``: it ends."""
+    return steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+
+
 def run_now(steps: Steps[_Result], wal: WalEngine) -> _Result:
     """Run a generator on the calling thread, before the loop runs. Return and raise what it does.
 
@@ -59,7 +64,7 @@ def run_now(steps: Steps[_Result], wal: WalEngine) -> _Result:
     result: Any = None
     while True:
         try:
-            step = steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+            step = _resumed(steps, result)
         except StopIteration as end:
             found: _Result = end.value
             return found
@@ -77,7 +82,7 @@ def in_pool(steps: Steps[_Result], pool: BlockingPool, key: str) -> Steps[_Resul
     result: Any = None
     while True:
         try:
-            step = steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+            step = _resumed(steps, result)
         except StopIteration as end:
             found: _Result = end.value
             return found
@@ -102,7 +107,7 @@ class StepRunner:
 
         def resume(result: Any) -> None:
             try:
-                step = steps.throw(result) if isinstance(result, Exception) else steps.send(result)
+                step = _resumed(steps, result)
             except StopIteration as end:
                 done(end.value)
             except Exception as error:
