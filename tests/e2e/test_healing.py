@@ -15,7 +15,7 @@ import pytest
 from stelae.client import AsyncClient, AsyncTable, SetReplicas, connect_async
 from stelae.client.arguments import BadArgument
 from stelae.host.directory_layout import DirectoryLayout
-from stelae.host.superblock import DataState, SuperblockFile
+from stelae.host.superblock import DataState, Superblock, SuperblockFile
 from stelae.machine.files import RealFiles
 from stelae.protocol.actions import ACTION, ChangeConfig, ConfigChange, encode_action
 from stelae.spi.consensus import Role
@@ -186,10 +186,25 @@ def test_a_server_whose_disk_is_lost_is_replaced_and_its_old_name_votes_no_more(
     asyncio.run(scenario())
 
 
+async def deleted_once_replaced(scene: Scene, tmp_path: Path, broken: NodeId, healed: set[NodeId]) -> Superblock:
+    """Wait until other servers have the tablet, and what a broken one had of it is deleted. Return its superblock."""
+    cluster, tablet = scene.cluster, scene.tablet
+    await until(lambda: set(config_of(cluster, tablet)) == healed)
+    await until(lambda: tablet not in cluster.nodes[broken].failed_tablets)
+    await until(lambda: is_whole(cluster, tablet, healed))
+    block = SuperblockFile(RealFiles(), DirectoryLayout(str(tmp_path / broken)), tablet).load()
+    assert block.data_state is DataState.DELETED
+    assert await scene.table.scan().count() == ROWS
+    await cluster.stop(broken)
+    await cluster.start(broken)
+    assert tablet not in cluster.nodes[broken].failed_tablets, "it is a tombstone, which starts"
+    return block
+
+
 def test_a_replica_that_does_not_start_is_replaced_and_what_is_left_of_it_is_deleted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4) as scene:
-            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            cluster, tablet = scene.cluster, scene.tablet
             members = set(config_of(cluster, tablet))
             (spare,) = set(cluster.servers) - members
             broken = min(members)
@@ -198,16 +213,7 @@ def test_a_replica_that_does_not_start_is_replaced_and_what_is_left_of_it_is_del
             (tmp_path / broken / "wals").mkdir()
             await cluster.start(broken)
             assert "the log is gone" in cluster.nodes[broken].failed_tablets[tablet]
-            healed = members - {broken} | {spare}
-            await until(lambda: set(config_of(cluster, tablet)) == healed)
-            await until(lambda: tablet not in cluster.nodes[broken].failed_tablets)
-            layout = DirectoryLayout(str(tmp_path / broken))
-            assert SuperblockFile(RealFiles(), layout, tablet).load().data_state is DataState.DELETED
-            await until(lambda: is_whole(cluster, tablet, healed))
-            assert await table.scan().count() == ROWS
-            await cluster.stop(broken)
-            await cluster.start(broken)
-            assert tablet not in cluster.nodes[broken].failed_tablets, "it is a tombstone, which starts"
+            await deleted_once_replaced(scene, tmp_path, broken, members - {broken} | {spare})
 
     asyncio.run(scenario())
 
@@ -220,7 +226,7 @@ def test_a_replica_with_a_flipped_byte_in_its_metadata_is_replaced_and_what_is_l
 
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4) as scene:
-            cluster, table, tablet = scene.cluster, scene.table, scene.tablet
+            cluster, tablet = scene.cluster, scene.tablet
             members = set(config_of(cluster, tablet))
             (spare,) = set(cluster.servers) - members
             broken = min(members)
@@ -231,21 +237,13 @@ def test_a_replica_with_a_flipped_byte_in_its_metadata_is_replaced_and_what_is_l
             path.write_bytes(spoiled)
             await cluster.start(broken)
             assert "cannot be read" in cluster.nodes[broken].failed_tablets[tablet]
-            healed = members - {broken} | {spare}
-            await until(lambda: set(config_of(cluster, tablet)) == healed)
-            await until(lambda: tablet not in cluster.nodes[broken].failed_tablets)
-            await until(lambda: is_whole(cluster, tablet, healed))
-            block = SuperblockFile(RealFiles(), DirectoryLayout(str(tmp_path / broken)), tablet).load()
-            assert (block.data_state, block.tombstone) == (DataState.DELETED, "UNKNOWN")
+            block = await deleted_once_replaced(scene, tmp_path, broken, members - {broken} | {spare})
+            assert block.tombstone == "UNKNOWN"
             place = tmp_path / broken / str(block.quarantine)
             assert {part.name for part in place.iterdir()} >= {"about", "superblock", "consensus-meta", "wals"}
             kept = "superblock" if file == "tablet-meta" else "consensus-meta"
             assert (place / kept).read_bytes() == spoiled
             assert not (tmp_path / broken / "data" / tablet).exists()
-            assert await table.scan().count() == ROWS
-            await cluster.stop(broken)
-            await cluster.start(broken)
-            assert tablet not in cluster.nodes[broken].failed_tablets, "it is a tombstone, which starts"
 
     asyncio.run(scenario())
 
