@@ -13,11 +13,15 @@ from stelae.sim.profile import Profile
 from stelae.sim.store_profile import STORES
 from stelae.spi.consensus import REPLICATES, ConsensusEngine
 from stelae.spi.copy import CopyTransport
+from stelae.spi.policy import MasterPolicy
 from stelae.spi.store import TabletStore
 from stelae.spi.wal import WalEngine
 
 COPY = "streaming"
 """The name of the copy transport."""
+
+POLICY = "placement"
+"""The name of the policy of masters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,7 @@ class SimEngines:
     consensus: type[ConsensusEngine]
     copy: type[CopyTransport]
     stores: Mapping[str, type[TabletStore]]
+    policy: type[MasterPolicy]
 
     @classmethod
     def installed(cls, consensus: str = "raft") -> SimEngines:
@@ -42,6 +47,7 @@ class SimEngines:
             consensus=registry.engine(EngineKind.CONSENSUS, consensus),
             copy=registry.engine(EngineKind.COPY, COPY),
             stores={name: registry.engine(EngineKind.STORE, name) for name in STORES},
+            policy=registry.engine(EngineKind.POLICY, POLICY),
         )
 
     def wal_config(self, name: str, profile: Profile) -> Any:

@@ -33,6 +33,9 @@ COPYING_SEGMENT_BYTES = 4_096
 LAGGING_BYTES_MAX = 1_024
 """In runs with copies the log of a leader soon ends above what a master that was away has."""
 
+PLACEMENT = 0.3
+"""The share of the runs whose masters run the installed policy."""
+
 CALL_MS_MAX = 4_000
 """The longest deadline of a call of a copy. The network loses messages, and a run has a minute to come to rest."""
 
@@ -51,6 +54,7 @@ class MasterProfile:
         late_timer_us: longest delay of timers while a master is busy.
         store: name of the store engine of all masters.
         flush_bytes: bytes of rows in memory at which a store is flushed.
+        placement: whether the masters run the installed policy. Otherwise they run one that also proposes nonsense.
         keeps_log: whether stores are never flushed, so that a new master gets the whole log.
         copies: whether logs are collected early, so that a new master, and one that was away, needs a copy.
     """
@@ -65,6 +69,7 @@ class MasterProfile:
     late_timer_us: int
     store: str
     flush_bytes: int
+    placement: bool
     keeps_log: bool = False
     copies: bool = False
 
@@ -84,6 +89,7 @@ def draw_master_profile(seed: int) -> MasterProfile:
         late_timer_us=between(rng, 200_000, 2_000_000),
         store=pick(rng, ("memory", "columnar")),
         flush_bytes=pick(rng, (4_096, 65_536)),
+        placement=chance(rng, PLACEMENT),
     )
 
 
@@ -144,7 +150,7 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
                 config=_store_config(store, profile.store),
             ),
             masters=tuple(members),
-            policy=ChosenEngine(name="simulated", engine=SimPolicy, config=None),
+            policy=_policy(chosen, profile),
             copy=ChosenEngine(name=chosen.copy.name, engine=chosen.copy, config=chosen.copy_config()),
             wire=WireSettings(deadline_ms_max=CALL_MS_MAX),
             maintenance=_maintenance(profile),
@@ -152,6 +158,13 @@ def master_config(profile: MasterProfile, member: Member, members: Sequence[Memb
         ),
         "simulation",
     )
+
+
+def _policy(chosen: SimEngines, profile: MasterProfile) -> ChosenEngine:
+    """Return the policy, with the thresholds that most clusters have."""
+    if profile.placement:
+        return ChosenEngine(name=chosen.policy.name, engine=chosen.policy, config=chosen.policy.Config())
+    return ChosenEngine(name="simulated", engine=SimPolicy, config=None)
 
 
 def _wal_config(wal: Any, size_bytes: int) -> Any:

@@ -42,6 +42,9 @@ WORK_US = (1_000, 900_000)
 EDIT_US = (1_000_000, 4_000_000)
 """Shortest and longest time between two edits of the file of a server that strays."""
 
+FREE_BYTES = 1 << 40
+"""No server is ever full."""
+
 STRAY_SHARE = 0.5
 """The share of the starts at which the file of a server that strays names a master of another cluster."""
 
@@ -247,7 +250,8 @@ class SimServer:
             return
         self._refresh()
         self._look_for_masters()
-        facts = ServerFacts(address=f"10.0.0.{self.position + 1}:7051", location=f"/dc/rack/{self.position}")
+        address, location = f"10.0.0.{self.position + 1}:7051", f"/dc/rack/{self.position}"
+        facts = ServerFacts(address=address, location=location, free_bytes=FREE_BYTES)
         for node_id, heartbeat in self._reporter.heartbeats(facts):
             self._send(self._masters[node_id], heartbeat, epoch)
 
