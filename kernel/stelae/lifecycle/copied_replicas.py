@@ -60,7 +60,8 @@ class CopiedReplicas:
     def release(self, tablet_id: TabletId) -> None:
         """End the session of an earlier copy of a tablet, if one is kept.
 
-        A new copy must not join it: the session would end with the earlier copy."""
+        A new copy must not join it: the session would end with the earlier copy. A request that the guards refuse is
+        not one: a leader asks again until it hears that the replica is there."""
         if (one := self._copied.pop(tablet_id, None)) is not None:
             if one.timer is not None:
                 one.timer.cancel()

@@ -113,6 +113,8 @@ class CopyEnvironment:
     hosts: Callable[[TabletId], bool] = lambda _tablet: True
     #: Tells the source of an offer which item arrived damaged, so that it verifies its own bytes. Ends the session.
     source_damaged: Callable[[CopyOffer, str], None] = lambda _offer, _item: None
+    #: Called when the guards have let a copy of a tablet begin, before a source is asked. May be called again.
+    admitted: Callable[[TabletId], None] = lambda _tablet: None
     #: What one stage does beside its writes.
     side_work: Callable[[], SideWork] = DoneAtOnce
     replaced_damage: ReplacedDamage = field(default_factory=ReplacedDamage)

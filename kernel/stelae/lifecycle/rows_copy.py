@@ -79,6 +79,7 @@ class RowsCopy:
         self.reason = self._refusal(replica)
         if self.reason or replica is None:
             return
+        self._env.admitted(self.asked.tablet_id)
         retention = replica.flusher.retention
         retention.anchor(ANCHOR, replica.flusher.log_base.index + 1)
         try:

@@ -51,13 +51,13 @@ class TabletCopies:
 
     def __init__(self, environment: CopyEnvironment) -> None:
         self._sessions = KeptSessions(environment.sources, environment.node.turns)
-        self._env = replace(environment, sources=self._sessions)
+        self._copied = CopiedReplicas(environment.node, self._sessions)
+        self._env = replace(environment, sources=self._sessions, admitted=self._copied.release)
         self._running: dict[TabletId, TabletCopy | RowsCopy] = {}
         self._refusals: dict[TabletId, str] = {}
         self.lost: dict[TabletId, bool] = {}
         """Tablets of which this node is a voter and has nothing, as the leaders' requests show. The value says whether
         the replica was surely lost: a member of the first config may not have begun yet."""
-        self._copied = CopiedReplicas(environment.node, self._sessions)
         self.holds = CopyHolds()
         """What operators have paused or cancelled (``copy_orders``). After a change, ``apply_holds`` must follow."""
         self._holds_timer: Timer | None = None
@@ -106,7 +106,6 @@ class TabletCopies:
                 self._refused(asked, str(refused))
             return refused
         self._waiting.forget(tablet)
-        self._copied.release(tablet)
         kind = RowsCopy if asked.rows_only else TabletCopy
         copy = self._running[tablet] = kind(env, asked)
 

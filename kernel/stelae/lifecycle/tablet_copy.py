@@ -127,7 +127,10 @@ class TabletCopy:
         self.sequence.fetches_first = self._here.state is TargetState.DAMAGED
         found = refusal(asked, self._here)
         self.admitted = found is None
-        return CopyStepOutcome.DONE if found is None else self._refuse(found)
+        if found is not None:
+            return self._refuse(found)
+        env.admitted(asked.tablet_id)
+        return CopyStepOutcome.DONE
 
     def _refuse(self, why: CopyRefusal) -> CopyStepOutcome:
         self.reason = str(why)

@@ -128,6 +128,19 @@ def test_a_session_is_kept_until_the_log_of_the_replica_has_what_its_source_had_
     assert node.network.open == set() and node.timers == [] and node.network.commit_asked == 1
 
 
+def test_a_late_request_that_the_guards_refuse_ends_no_session_of_a_complete_copy() -> None:
+    """It was ended before the guards were applied. A leader asks again until it hears that the replica is there."""
+    node = slow_node(leader=LEADER)
+    node.network.commit = 40
+    node.ask()
+    late = node.ask()
+    assert late is not None and not late.admitted
+    assert node.network.open == {LEADER}
+    node.node.replicas[TABLET].status.durable_index = 40
+    node.pass_us(TTL_US // 2)
+    assert node.network.open == set() and node.timers == []
+
+
 def test_a_source_that_does_not_tell_what_it_had_is_asked_again_and_its_session_kept() -> None:
     node = slow_node(leader=LEADER)
     node.network.commit = Unavailable("the connection is lost")
