@@ -42,6 +42,22 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="copies: the items are installed without their digests",
+        rule="durability 21, 24",
+        target="stelae.lifecycle.copy_stage:CopyStage.verify",
+        replacement=mutations.verify_nothing,
+        invariant="copied_items_verified",
+        kind=COPIES,
+    ),
+    Mutant(
+        name="copies: the session ends before the copied replica has caught up",
+        rule="durability 25",
+        target="stelae.lifecycle.copied_replicas:CopiedReplicas._is_done",
+        replacement=mutations.end_the_session_at_once,
+        invariant="copied_log_kept",
+        kind=COPIES,
+    ),
+    Mutant(
         name="copies: the results of writes are not copied",
         rule="durability 16, 24",
         target="stelae.lifecycle.copied_tablet:ready_block",

@@ -36,6 +36,16 @@ def write_the_log_without_sync(original: Original, wal: Any, log: Any, entries: 
     wal.commit({log: Append(entries=tuple(entries), commit_hint=commit_hint)}, sync=False)
 
 
+def verify_nothing(original: Original, self: Any, cancelled: Any = None) -> list[str]:
+    """Trust the names of the items."""
+    self.close()
+    return []
+
+
+def end_the_session_at_once(original: Original, self: Any, tablet_id: Any, one: Any) -> bool:
+    return True
+
+
 def copy_no_results(original: Original, *arguments: Any) -> Any:
     return msgspec.structs.replace(original(*arguments), results=b"")
 

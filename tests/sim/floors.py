@@ -143,7 +143,13 @@ OTHERS = {
     "writer.unknown",
 }
 
-OF_MEMBERS = (FaultKind.LOST_REPLICA, FaultKind.ALONE_WITH_WITNESS, FaultKind.LEADER_IN_COPY, FaultKind.ROWS_DAMAGED)
+OF_MEMBERS = (
+    FaultKind.LOST_REPLICA,
+    FaultKind.ALONE_WITH_WITNESS,
+    FaultKind.LEADER_IN_COPY,
+    FaultKind.ROWS_DAMAGED,
+    FaultKind.STAGE_DAMAGED,
+)
 """Kinds of faults that only happen where members change, or replicas are copied."""
 
 FAULTS = {f"fault.{kind}" for kind in FaultKind if kind not in OF_MEMBERS}

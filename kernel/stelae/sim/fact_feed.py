@@ -22,7 +22,8 @@ from stelae.sim.table import RowCells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Role, Status
 from stelae.spi.consensus_events import Event
-from stelae.spi.ids import ZERO, LogId, OpId
+from stelae.spi.copy import CopySession
+from stelae.spi.ids import ZERO, LogId, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import TabletConfig, decode_config
 from stelae.spi.schema import Schema
@@ -265,6 +266,21 @@ class FactFeed:
         """A leader asks the node of a member to copy the tablet."""
         for hook in self._hooks("on_copy_asked"):
             hook(node, asked)
+
+    def copy_served(self, node: ObservedNode, peer: NodeId, session: CopySession) -> None:
+        """A node has opened a session of a copy for another one, or has returned the open one."""
+        for hook in self._hooks("on_copy_served"):
+            hook(node, peer, session)
+
+    def copy_ended(self, node: ObservedNode, session: str) -> None:
+        """A node ends an open session of a copy that it serves, because the target says so."""
+        for hook in self._hooks("on_copy_ended"):
+            hook(node, session)
+
+    def damage_installed(self, node: ObservedNode, paths: Sequence[str]) -> None:
+        """A replica is READY, and damaged items of its copy are still on the disk."""
+        for hook in self._hooks("on_damage_installed"):
+            hook(node, paths)
 
     def deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
         """A master asks a node to delete its replica. It has seen that committed config, without the node."""

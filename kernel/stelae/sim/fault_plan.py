@@ -63,6 +63,9 @@ class FaultKind(StrEnum):
     ROWS_DAMAGED = "rows_damaged"
     """Bytes of the stored rows change, and a read finds it. The replica fails, and its leader has it copied in its
     place. Only in runs with copies that lose no replica permanently."""
+    STAGE_DAMAGED = "stage_damaged"
+    """A voter is cut off until it needs a copy. While it is copied, the process ends, and bytes of an item change that
+    has arrived. Only in runs with copies."""
     CLOCK_JUMP = "clock_jump"
     """One node's wall clock jumps forward or back, perhaps further than peers accept."""
 
@@ -126,6 +129,9 @@ LEADER_IN_COPY_SHARE = 0.3
 ROWS_DAMAGED_SHARE = 0.6
 """Share of the runs with copies that have one fault of that kind, if they lose no replica permanently."""
 
+STAGE_DAMAGED_SHARE = 0.3
+"""Share of the runs with copies that have one fault of that kind."""
+
 ALONE_US_MAX = 400_000
 """Longest time for which a leader reaches only witnesses."""
 
@@ -145,7 +151,7 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
         kinds = _with(seed, kinds, "witnesses", FaultKind.ALONE_WITH_WITNESS, ALONE_WITH_WITNESS_SHARE)
     if profile.copies:
         kinds = _with(seed, kinds, "copies", FaultKind.LEADER_IN_COPY, LEADER_IN_COPY_SHARE)
-        kinds = _with_damaged_rows(seed, kinds)
+        kinds = _with_damaged_stage(seed, _with_damaged_rows(seed, kinds))
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
@@ -182,6 +188,16 @@ def _with_damaged_rows(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]
     rng, changed = stream(seed, "plan/damaged"), list(kinds)
     if chance(rng, ROWS_DAMAGED_SHARE) and not any(kind in PERMANENT for kind in kinds):
         changed[between(rng, 0, len(kinds) - 1)] = FaultKind.ROWS_DAMAGED
+    return changed
+
+
+def _with_damaged_stage(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
+    """Replace one fault by damage in a stage, in a share of the plans."""
+    rng, changed = stream(seed, "plan/stage"), list(kinds)
+    if chance(rng, STAGE_DAMAGED_SHARE):
+        others = [number for number, kind in enumerate(kinds) if kind not in (*PERMANENT, FaultKind.ROWS_DAMAGED)]
+        if others:
+            changed[pick(rng, others)] = FaultKind.STAGE_DAMAGED
     return changed
 
 

@@ -10,9 +10,9 @@ from typing import Protocol, TypeAlias, assert_never
 
 import msgspec
 
+from stelae.sim.copied_voter import CopyOfVoter, FollowingVoters
 from stelae.sim.coverage import Coverage
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
-from stelae.sim.leader_in_copy import CopiedVoters, LeaderInCopy
 from stelae.sim.network import Network, NetworkLink
 from stelae.sim.scheduler import Scheduler
 
@@ -93,6 +93,14 @@ class FaultedNode(Protocol):
         """Read all rows, if they were damaged and the damage is still there."""
         ...
 
+    def has_copied_items(self) -> bool:
+        """Return true if a process runs and the stage of a copy has complete items."""
+        ...
+
+    def damage_stage(self) -> None:
+        """End the process, and change bytes of a complete item in the stage of a copy."""
+        ...
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
@@ -103,11 +111,15 @@ class FaultedNode(Protocol):
         ...
 
 
-class FaultWorld(CopiedVoters, Protocol):
+class FaultWorld(FollowingVoters, Protocol):
     """What faults depend on: the state of the cluster at the moment."""
 
     def leader(self) -> int | None:
         """Return the position of the current leader, or ``None``."""
+        ...
+
+    def is_voter_copied(self) -> bool:
+        """Return true if the replica of a voter is a tombstone."""
         ...
 
     def witnesses(self) -> Sequence[int]:
@@ -136,7 +148,7 @@ class FaultDriver:
         self._world = world
         self._coverage = coverage
         self._healed = False
-        self._in_copy = LeaderInCopy(scheduler, network, world, lambda: self._healed, self._all_links)
+        self._copy = CopyOfVoter(scheduler, network, world, lambda: self._healed, self._all_links)
 
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Schedule every fault for its time."""
@@ -167,8 +179,14 @@ class FaultDriver:
             self._scheduler.after(fault.duration_us, label, lambda: self._undo(undo))
 
         if fault.kind is FaultKind.LEADER_IN_COPY:
-            return lambda: self._in_copy.begin(fault.amount, strike)
+            return lambda: self._copy.begin(fault.amount, self._world.is_voter_copied, strike)
+        if fault.kind is FaultKind.STAGE_DAMAGED:
+            return lambda: self._copy.begin(fault.amount, lambda: self._copied_node() is not None, strike)
         return strike
+
+    def _copied_node(self) -> int | None:
+        """Return the position of a node to which items of a copy have arrived."""
+        return next((position for position, node in enumerate(self._nodes) if node.has_copied_items()), None)
 
     def _undo(self, undo: Undo) -> None:
         if not self._healed:
@@ -203,6 +221,8 @@ class FaultDriver:
                 (node.damage_log if fault.kind is FaultKind.DAMAGE else node.restore_older_log)()
             case FaultKind.ROWS_DAMAGED:
                 return node.find_damage if node.damage_rows() else None
+            case FaultKind.STAGE_DAMAGED:
+                node.damage_stage()
             case FaultKind.LOST_REPLICA:
                 return node.start if node.lose_replica() else None
             case FaultKind.CRASH_IN_COMMIT | FaultKind.KILL_IN_COMMIT:
@@ -266,6 +286,8 @@ class FaultDriver:
         witnesses = self._world.witnesses() if fault.kind is FaultKind.LOST_REPLICA else ()
         if witnesses and fault.amount % 4:
             return witnesses[0]  # These faults are rare, so most of them hit a witness if the run has one.
+        if fault.kind is FaultKind.STAGE_DAMAGED and (copied := self._copied_node()) is not None:
+            return copied
         if fault.victim != LEADER:
             return fault.victim
         leader = self._world.leader()

@@ -22,6 +22,7 @@ from stelae.sim.node_start import LAYOUT, STORE, TABLET, NodeContext, NodeStart,
 from stelae.sim.process import DurationRange, Process, where_raised
 from stelae.sim.rows_damage import RowsDamage
 from stelae.sim.scheduler import ScheduledEvent, Scheduler
+from stelae.sim.stage_damage import StageDamage
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import Status
 from stelae.spi.errors import ClockError, StelaeError
@@ -65,6 +66,7 @@ class SimNode:
         self._is_killed = False
         self._power_loss: ScheduledEvent | None = None
         self._rows_damage = RowsDamage(LAYOUT.data_of(TABLET))
+        self._stage_damage = StageDamage(LAYOUT.stage_of(TABLET))
         self.has_lost_files = False
         """True once the files of the replica are gone. The node runs without it, and says that it does not host it."""
         self._backup: tuple[LogId, int, dict[str, bytes]] | None = None
@@ -293,6 +295,17 @@ class SimNode:
         if replica is not None and self.view.on_disk is ReplicaOnDisk.WHOLE:
             self.view.rows_damaged = self._rows_damage.find(self._disk, replica)
 
+    def has_copied_items(self) -> bool:
+        """Return true if a process runs and the stage of a copy has complete items."""
+        return self.up and bool(self._stage_damage.items(self._disk))
+
+    def damage_stage(self) -> None:
+        """End the process, and change bytes of a complete item in the stage of a copy."""
+        self.kill()
+        if self._stage_damage.strike(self._disk, self._rng):
+            self._context.coverage.hit("node.stage_damaged")
+            self._changed(NodeChange.STAGE_DAMAGED)
+
     def jump_clock(self, by_us: int, *, seen: bool) -> None:
         """Move the wall clock, while the node runs (``seen``) or while it is down.
 
@@ -405,7 +418,15 @@ class SimNode:
             block = decode(SUPERBLOCK, data, path)
             if block.data_state is not DataState.READY and self.running is not None:
                 self.running.store_files.set_aside()
+            before = self.view.block
+            if before is not None and (before.data_state, block.data_state) == (DataState.COPYING, DataState.READY):
+                self._judge_items(disk)
             self._context.facts.superblock_saved(self.view, block, self._models.get(block.log_id), unsynced)
+
+    def _judge_items(self, disk: VirtualDisk) -> None:
+        """Report damaged items that are part of a complete copy, or were."""
+        if kept := self._stage_damage.kept(disk):
+            self._context.facts.damage_installed(self.view, kept)
 
     def _logs(self) -> list[LogId]:
         """Return the logs of the tablet."""

@@ -28,6 +28,8 @@ class NodeChange(StrEnum):
     """A bit of a log segment was flipped while the node was down."""
     ROWS_DAMAGED = "rows_damaged"
     """Bytes of the stored rows were changed, and a read has found it."""
+    STAGE_DAMAGED = "stage_damaged"
+    """Bytes of an item that a copy has fetched were changed while the node was down."""
     LOG_REPLACED = "log_replaced"
     """The log was replaced by an older copy while the node was down."""
     FILES_LOST = "files_lost"

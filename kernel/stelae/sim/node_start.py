@@ -57,6 +57,7 @@ from stelae.sim.scratch_log import SCRATCH_LOG, ScratchLogWriter
 from stelae.sim.services import CoverageMetrics, VirtualWorkers
 from stelae.sim.snapshot_reader import SnapshotReader
 from stelae.sim.store_files import StoreFiles
+from stelae.sim.tap_copy import CopyTap
 from stelae.sim.tap_core import CoreTap, VoterTap, tapped_engine
 from stelae.sim.tap_store import tapped_store
 from stelae.sim.tap_wal import WalTap
@@ -404,7 +405,8 @@ class NodeStart:
     def _virtual_config(self) -> VirtualNodeConfig:
         engines, profile, position = self._context.engines, self._context.profile, self._node.position
         store = profile.store.engines[position]
-        copy = VirtualNodeEngine(engines.copy.name, engines.copy, engines.copy_config()) if profile.copies else None
+        tap = CopyTap(engines.copy, self._node, self._context.facts)
+        copy = VirtualNodeEngine(engines.copy.name, tap, engines.copy_config()) if profile.copies else None
         return VirtualNodeConfig(
             consensus=VirtualNodeEngine(engines.consensus.name, engines.consensus),
             wal=VirtualNodeEngine(profile.logs[position]),

@@ -11,9 +11,12 @@ from stelae.host.superblock import DataState, Superblock
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants.copied_replicas import SHUT_DOWN_US
 from stelae.sim.log_model import LogModel
+from stelae.sim.node_change import NodeChange
 from stelae.sim.world import Needs
-from stelae.spi.consensus import HardState, Outbound
+from stelae.spi.consensus import HardState, Outbound, Role
 from stelae.spi.consensus_events import Received, StepDown
+from stelae.spi.copy import CopySession
+from stelae.spi.copy_plan import CopySnapshot
 from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import MemberType
@@ -113,6 +116,62 @@ def empty_replica_over_a_tombstone(rig: Rig) -> None:
     rig.facts.replica_on_disk(rig.world.nodes[2], ReplicaOnDisk.BEGUN)
 
 
+def damaged_item_is_installed(rig: Rig) -> None:
+    rig.facts.damage_installed(rig.world.nodes[2], ["data/t/a.parquet"])
+
+
+def copied_from_node_0(rig: Rig, commit: int) -> None:
+    """Node 2 gets a copy up to the second entry from node 0, which has ``commit`` as its commit index by then."""
+    source, target = rig.world.nodes[0], rig.world.nodes[2]
+    lags(rig)
+    rig.world.copies, target.block = True, READY
+    rig.append(2, entry(1, 1), entry(1, 2))
+    rig.now_us += SHUT_DOWN_US
+    snapshot = CopySnapshot(
+        tablet_id=LOG.tablet_id,
+        log=LOG,
+        base=ZERO,
+        last=OpId(1, 2),
+        term=1,
+        committed_config=CONFIG,
+        facts=b"",
+        items=(),
+    )
+    rig.facts.copy_served(source, target.node_id, CopySession(id="copy-1", ttl_ms=1000, snapshot=snapshot))
+    source.commit, source.committed_config = commit, CONFIG
+    for block in (tombstone(OpId(1, 2)), copying(OpId(1, 2)), msgspec.structs.replace(READY, generation=2)):
+        rig.facts.superblock_saved(target, block, LogModel(base=OpId(1, 2)), ())
+    rig.status(2, Role.FOLLOWER, 1)
+
+
+def session_ends_before_the_replica_has_caught_up(rig: Rig) -> None:
+    copied_from_node_0(rig, commit=3)
+    rig.facts.copy_ended(rig.world.nodes[0], "copy-1")
+
+
+def session_ends_once_the_replica_has_caught_up(rig: Rig) -> None:
+    copied_from_node_0(rig, commit=2)
+    rig.facts.copy_ended(rig.world.nodes[0], "copy-1")
+
+
+def session_of_another_copy_ends(rig: Rig) -> None:
+    copied_from_node_0(rig, commit=3)
+    rig.facts.copy_ended(rig.world.nodes[0], "copy-0")
+    rig.facts.copy_ended(rig.world.nodes[1], "copy-1")
+
+
+def session_ends_because_the_target_was_killed(rig: Rig) -> None:
+    copied_from_node_0(rig, commit=3)
+    rig.facts.node_changed(rig.world.nodes[2], NodeChange.KILLED)
+    rig.facts.copy_ended(rig.world.nodes[0], "copy-1")
+
+
+def session_ends_because_another_copy_is_asked_for(rig: Rig) -> None:
+    copied_from_node_0(rig, commit=3)
+    lags(rig)
+    rig.facts.copy_ended(rig.world.nodes[0], "copy-1")
+
+
 def tombstone_forgets_its_vote(rig: Rig) -> None:
     node = rig.world.nodes[2]
     node.expose(HardState(3, NAMES[0]))
@@ -178,6 +237,8 @@ FAULTY_COPIES: dict[str, list[Callable[[Rig], None]]] = {
         copy_ends_below_the_tombstone,
     ],
     "tombstones_vote": [tombstone_says_that_it_knows_no_log, tombstone_refuses_a_log_that_reaches_it],
+    "copied_items_verified": [damaged_item_is_installed],
+    "copied_log_kept": [session_ends_before_the_replica_has_caught_up],
     "no_needless_deletion": [
         set_aside_without_a_request,
         set_aside_although_it_has_the_entry,
@@ -227,5 +288,9 @@ FAULTLESS_COPIES = [
     set_aside_while_the_entry_arrives,
     a_copy_over_a_tombstone,
     a_copy_that_is_complete,
+    session_ends_once_the_replica_has_caught_up,
+    session_of_another_copy_ends,
+    session_ends_because_the_target_was_killed,
+    session_ends_because_another_copy_is_asked_for,
     a_deletion_of_a_former_member,
 ]

@@ -56,6 +56,14 @@ def test_rows_are_damaged_once_at_most_and_never_where_a_replica_is_lost_for_goo
         assert all(plan.count(FaultKind.ROWS_DAMAGED) == 1 and not {*plan} & {*PERMANENT} for plan in damaged)
 
 
+def test_a_stage_is_damaged_once_at_most_and_only_where_replicas_are_copied() -> None:
+    for kind in ProfileKind:
+        plans = [[fault.kind for fault in draw_plan(seed, draw_profile(seed, kind))] for seed in range(40)]
+        damaged = [plan.count(FaultKind.STAGE_DAMAGED) for plan in plans if FaultKind.STAGE_DAMAGED in plan]
+        assert 5 < len(damaged) < 20 if kind is ProfileKind.COPIES else damaged == []
+        assert all(count == 1 for count in damaged)
+
+
 def test_faults_lie_within_the_safety_phase_in_order_of_time() -> None:
     for seed in range(50):
         profile = draw_profile(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stelae.sim.invariants.acknowledged_writes import AcknowledgedWrites
 from stelae.sim.invariants.base import AppliedRequest, FactListener, Invariant, ObservedLookup, ObservedScan, Violation
 from stelae.sim.invariants.commit_rule import CommitRule
+from stelae.sim.invariants.complete_copies import CopiedItemsVerified, CopiedLogKept
 from stelae.sim.invariants.config_follows_log import ConfigFollowsLog
 from stelae.sim.invariants.copied_replicas import NoNeedlessDeletion, TombstonePromises, TombstonesVote
 from stelae.sim.invariants.elected_by_majority import ElectedByMajority
@@ -41,6 +42,8 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     NoNeedlessDeletion,
     TombstonePromises,
     TombstonesVote,
+    CopiedItemsVerified,
+    CopiedLogKept,
     WitnessLog,
     VotersHaveRows,
     NoServiceWithoutRows,

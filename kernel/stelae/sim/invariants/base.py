@@ -23,7 +23,8 @@ from stelae.sim.table import Cell, RowCells
 from stelae.sim.world import Needs, ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Outbound, Ready, Status
 from stelae.spi.consensus_events import Event
-from stelae.spi.ids import LogId, OpId
+from stelae.spi.copy import CopySession
+from stelae.spi.ids import LogId, NodeId, OpId
 from stelae.spi.log import Entry
 from stelae.spi.members import TabletConfig
 from stelae.spi.schema import Schema
@@ -200,6 +201,15 @@ class FactListener:
 
     def on_copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
         """A leader asks the node of a member to copy the tablet."""
+
+    def on_copy_served(self, node: ObservedNode, peer: NodeId, session: CopySession) -> None:
+        """A node has opened a session of a copy for another one, or has returned the open one."""
+
+    def on_copy_ended(self, node: ObservedNode, session: str) -> None:
+        """A node ends an open session of a copy that it serves."""
+
+    def on_damage_installed(self, node: ObservedNode, paths: Sequence[str]) -> None:
+        """A copied replica is READY, and damaged items of the copy are still on the disk, at these paths."""
 
     def on_deletion_asked(self, node: ObservedNode, seen: OpId) -> None:
         """A master asks a node to delete its replica. It has seen that committed config, without the node."""

@@ -39,6 +39,7 @@ CHANGES: dict[NodeChange, str] = {
     NodeChange.SYNC_WILL_FAIL: "the next sync of the log will fail",
     NodeChange.LOG_DAMAGED: "a bit of the log is flipped",
     NodeChange.ROWS_DAMAGED: "stored rows are damaged, and a read finds it",
+    NodeChange.STAGE_DAMAGED: "an item that a copy has fetched is damaged",
     NodeChange.LOG_REPLACED: "the log is replaced by an older copy",
     NodeChange.FILES_LOST: "all files of the replica are gone",
     NodeChange.REPLICA_CREATED: "CREATED an empty replica",

@@ -1,4 +1,4 @@
-"""The fault ``leader_in_copy``: a voter is cut off until it needs a copy, and the leader is lost while it is copied."""
+"""For faults that strike while a voter is copied: the voter is cut off until it needs a copy."""
 
 from __future__ import annotations
 
@@ -18,20 +18,16 @@ LOOKS_MAX: Final = 3_000
 """How often the fault looks before it gives up: the voter did not need a copy, or has got it."""
 
 
-class CopiedVoters(Protocol):
-    """The state of the cluster that the fault looks at."""
+class FollowingVoters(Protocol):
+    """The state of the cluster that decides which voter is cut off."""
 
     def voters_that_follow(self) -> Sequence[int]:
         """Return the positions of the voters that do not lead."""
         ...
 
-    def is_voter_copied(self) -> bool:
-        """Return true if the replica of a voter is a tombstone."""
-        ...
 
-
-class LeaderInCopy:
-    """Waits for the copy of a voter, which it brings about.
+class CopyOfVoter:
+    """Brings about the copy of a voter, and waits for a moment in it.
 
     Args:
         is_over: returns true once all faults are healed.
@@ -42,7 +38,7 @@ class LeaderInCopy:
         self,
         scheduler: Scheduler,
         network: Network,
-        world: CopiedVoters,
+        world: FollowingVoters,
         is_over: Callable[[], bool],
         links_of: Callable[[int], list[NetworkLink]],
     ) -> None:
@@ -52,8 +48,8 @@ class LeaderInCopy:
         self._is_over = is_over
         self._links_of = links_of
 
-    def begin(self, number: int, strike: Callable[[], None]) -> None:
-        """Cut a voter off, and call ``strike`` once it is being copied. ``number`` chooses the voter."""
+    def begin(self, number: int, is_time: Callable[[], bool], strike: Callable[[], None]) -> None:
+        """Cut a voter off, and call ``strike`` once ``is_time`` returns true. ``number`` chooses the voter."""
         voters = self._world.voters_that_follow()
         if not voters:
             return
@@ -63,14 +59,14 @@ class LeaderInCopy:
         def mend() -> None:
             if not self._is_over():
                 self._network.mend(links)
-                self._look(LOOKS_MAX, strike)
+                self._look(LOOKS_MAX, is_time, strike)
 
         self._scheduler.after(LAG_US, "fault.lagged", mend)
 
-    def _look(self, left: int, strike: Callable[[], None]) -> None:
+    def _look(self, left: int, is_time: Callable[[], bool], strike: Callable[[], None]) -> None:
         if self._is_over() or left == 0:
             return
-        if self._world.is_voter_copied():
+        if is_time():
             strike()
         else:
-            self._scheduler.after(LOOK_US, "fault.look", lambda: self._look(left - 1, strike))
+            self._scheduler.after(LOOK_US, "fault.look", lambda: self._look(left - 1, is_time, strike))
