@@ -12,7 +12,7 @@ import pytest
 from stelae.spi.consensus import Accepted, ConsensusCore, ConsensusEngine, HardState, Ready, Role
 from stelae.spi.consensus_events import LeaderAlive, RangeSent, ReadRequest, StepDown
 from stelae.spi.errors import Corrupt
-from stelae.spi.ids import ZERO
+from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.log import Entry
 from stelae.spi.members import decode_config
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
@@ -27,6 +27,7 @@ from stelae_consensus_raft.client_requests import ClientRequests
 from stelae_consensus_raft.core import RaftCore
 from stelae_consensus_raft.follower import Follower
 from stelae_consensus_raft.leader import Leader
+from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.raft_state import RaftState
 from stelae_consensus_raft.read_lease import ReadLease
 from stelae_consensus_raft.voter_core import VoterCore
@@ -55,6 +56,10 @@ def _takes_a_part_for_the_whole(self: Leader, event: RangeSent) -> None:
     peer = self._peer(event.peer)
     assert peer is not None
     peer.match = event.asked.index
+
+
+def _counts_all_peers(self: RaftState, leadership: LeaderState) -> set[NodeId]:
+    return {self.node_id, *leadership.peers}
 
 
 def _gives_up_what_others_have(self: RaftState, durable_index: int) -> None:
@@ -118,6 +123,7 @@ PLANTED: list[tuple[type[ConsensusEngine], Any, str, Any, str, dict[str, Any]]] 
     (RaftEngine, RaftState, "log_failed", _gives_up_what_others_have, "a_leader_whose_committed_entries_fail", {}),
     (RaftEngine, Follower, "on_leader_alive", _follows_every_heartbeat, "heartbeats_of_an_older_term", {}),
     (RaftEngine, Leader, "on_beat_exception", _does_nothing, "a_leader_that_hears_of_a_later_term", {}),
+    (RaftEngine, RaftState, "live_nodes", _counts_all_peers, "a_config_whose_majority_needs_a_peer", {}),
     (
         RaftEngine,
         ClientRequests,

@@ -192,11 +192,12 @@ def _way_to_a_voter(members: list[Member]) -> str:
 
 
 def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId], bool]) -> Refusal | None:
-    """Refuse members of which the leader has not heard a majority lately: the change might never be committed."""
+    """Refuse members of which no majority can acknowledge entries now: the change might never be committed."""
     voters = [m.node_id for m in members if m.member_type in VOTING]
     silent = [node for node in voters if not is_live(node)]
     majority = majority_of(len(voters))
     if len(voters) - len(silent) >= majority:
         return None
-    fact = f"the new config needs {majority} of {len(voters)} voters, but these do not answer: {', '.join(silent)}"
-    return Refusal(RejectReason.NO_LIVE_MAJORITY, f"{fact}; start them, or remove them first")
+    names = ", ".join(silent)
+    fact = f"the new config needs {majority} of {len(voters)} voters, but these do not answer or need a copy: {names}"
+    return Refusal(RejectReason.NO_LIVE_MAJORITY, f"{fact}; start them, wait for their copies, or remove them first")

@@ -27,7 +27,7 @@ from stelae_consensus_raft.entry_sizes import EntrySizes
 from stelae_consensus_raft.leader_state import Handover, LeaderState
 from stelae_consensus_raft.log_terms import LogTerms
 from stelae_consensus_raft.message_checks import config_of_entry
-from stelae_consensus_raft.progress import Progress
+from stelae_consensus_raft.progress import PeerState, Progress
 from stelae_consensus_raft.quorum import majority_of
 from stelae_consensus_raft.read_lease import lease_length_us
 from stelae_consensus_raft.ready_builder import ReadyBuilder
@@ -220,9 +220,11 @@ class RaftState:
     def live_nodes(self, leadership: LeaderState) -> set[NodeId]:
         """Return the nodes that were heard within one and a half election timeouts, this replica included.
 
-        A peer that has not answered this leader yet is not live: it may have been dead since before the election."""
+        A peer that has not answered this leader yet is not live: it may have been dead since before the election. A
+        peer that needs a copy answers heartbeats, but acknowledges no entry until it has been copied."""
         since = self.now_us - self.timeout_us * 3 // 2
-        return {self.node_id, *(peer.node_id for peer in leadership.peers.values() if peer.followed_since(since))}
+        peers = [peer for peer in leadership.peers.values() if peer.state is not PeerState.COPY]
+        return {self.node_id, *(peer.node_id for peer in peers if peer.followed_since(since))}
 
     def removed(self, by: OpId) -> None:
         """Note that the committed config ``by`` does not list this replica, which has only older configs."""

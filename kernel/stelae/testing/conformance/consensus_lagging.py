@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stelae.spi.consensus import CopyRequest
 from stelae.spi.consensus_events import DAMAGED, FAILED, UNKNOWN, BeatException, PeerUnreachable
-from stelae.spi.members import MemberType
+from stelae.spi.members import MemberType, RemoveServer
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_harness import ConsensusHarness
 from stelae.testing.conformance.consensus_nodes import node_name
@@ -112,6 +112,16 @@ class LaggingChecks:
         silent = self._requests(cluster)
         cluster.advance(8 * cluster.timeout_us)
         assert self._requests(cluster) == silent, "nothing is asked of a peer that is not alive"
+
+    def test_a_config_whose_majority_needs_a_peer_that_is_to_be_copied_is_refused(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """The peer answers heartbeats and no append. The change and every write would wait for the end of its copy."""
+        cluster = self._with_a_gap(harness)
+        cluster.advance(cluster.timeout_us)
+        token = cluster.change(1, RemoveServer(node_id=node_name(2)))
+        assert cluster.rejected.get(token) == "NO_LIVE_MAJORITY"
+        assert str(node_name(3)) in cluster.rejections[token].detail
 
     def test_a_copy_is_requested_again_although_the_leader_confirms_reads_all_the_time(
         self, harness: ConsensusHarness
