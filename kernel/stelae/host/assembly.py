@@ -194,7 +194,7 @@ def _flusher(
         applier=applier,
         writer=ports.writer,
         pool=ports.metadata_pool,
-        retention=_retention(recovered, limits.lagging_peer_bytes_max),
+        retention=retention_of(recovered, limits.lagging_peer_bytes_max),
         log_base=recovered.log.base,
         flush_bytes=limits.flush_bytes,
         memory_bytes_max=limits.memory_bytes_max,
@@ -202,11 +202,15 @@ def _flusher(
     )
 
 
-def _retention(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetentionLimit:
-    """Return the reasons to keep the log of a replica that was just recovered."""
+def retention_of(recovered: RecoveredTablet, lagging_peer_bytes_max: int) -> LogRetentionLimit:
+    """Return the reasons to keep the log of a replica that was just recovered.
+
+    The bound does not hold for a replica without rows. What it collects it has nowhere else, and a voter that lacks it
+    could not even copy it from there."""
     committed = recovered.consensus.committed_config.op_id.index
     flushed, base = recovered.superblock.flushed.index, recovered.log.base.index
-    retention = LogRetentionLimit(flushed, committed, base, lagging_peer_bytes_max, recovered.log_sizes)
+    bound = 0 if recovered.superblock.log_only else lagging_peer_bytes_max
+    retention = LogRetentionLimit(flushed, committed, base, bound, recovered.log_sizes)
     for config in recovered.log.configs:
         retention.config_appended(config.op_id.index)
     return retention

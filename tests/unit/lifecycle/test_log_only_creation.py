@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from stelae.host.assembly import retention_of
 from stelae.host.consensus_metadata import ConsensusMetadata
 from stelae.host.exactly_once_results import ResultsTable
 from stelae.host.log_only import LogOnlyStore
@@ -19,6 +20,7 @@ from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import HardState
 from stelae.spi.errors import Full, NoRows, StelaeError, SyncFailed
 from stelae.spi.ids import ZERO, LogId, NodeId, OpId
+from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import Member, MemberType, TabletConfig
 from stelae.spi.scan import ScanSpec
 from stelae.spi.wal import Append
@@ -75,6 +77,20 @@ def test_a_replica_without_rows_begins_at_a_committed_entry_in_its_term_with_the
     assert recovered.consensus.hard_state == HardState(term=BASE.term)
     assert recovered.consensus.committed_config == CONFIG
     assert not node.disk.exists(LAYOUT.data_of(TABLET)), "no store engine was opened"
+
+
+def test_a_witness_keeps_the_log_that_a_voter_lacks_whatever_the_bound() -> None:
+    """It collected entries that a voter lacked. When the leader was lost, nobody could catch that voter up."""
+    node = after_power_loss(created())
+    entries = [Entry(OpId(BASE.term, BASE.index + n), EntryKind.WRITE, n, b"x" * 1_000) for n in range(1, 21)]
+    collectable = {}
+    for tablet, recovered in node.recovered().items():
+        retention = retention_of(recovered, lagging_peer_bytes_max=1)
+        retention.appended(entries)
+        retention.flushed(entries[-1].op_id.index)
+        retention.config_durable(entries[-1].op_id.index)
+        collectable[tablet] = retention.collectable()
+    assert collectable == {TABLET: BASE.index, OTHER: entries[-1].op_id.index}
 
 
 @pytest.mark.parametrize("point", STEPS)
