@@ -60,6 +60,8 @@ class PeerTraffic:
         self._replicas: dict[TabletId, Replica] = {}
         self._first_schemas: dict[TabletId, int] = {}
         self.voters: dict[TabletId, TombstoneVoter] = {}  #: Tombstones in memory.
+        self.term_without_replica: Callable[[TabletId], int] = lambda _tablet: 0
+        """Returns the term of a tablet without a replica, as far as memory has it, for answers to heartbeats."""
         self.wake_voter: Callable[[TabletId, Callable[[], None]], None] | None = None
         """Called with a tablet without a replica, for which a message arrived. If the tombstone of the tablet accepts
         messages, it is loaded into ``voters``, then the second argument is called. While this is not set, messages for
@@ -245,10 +247,9 @@ class PeerTraffic:
         """Return term and exception of a local replica for the heartbeat of a leader's node (``LocalTablets``)."""
         replica = self._replicas.get(tablet_id)
         if replica is None:
-            return 0, UNKNOWN
-        if not replica.failure:
-            return replica.status.term, ""
-        return replica.status.term, DAMAGED if replica.read_faults.explain(replica.failure) else FAILED
+            return self.term_without_replica(tablet_id), UNKNOWN
+        failure = replica.failure and (DAMAGED if replica.read_faults.explain(replica.failure) else FAILED)
+        return replica.status.term, failure
 
     # -- beats -----------------------------------------------------------------------------------
 

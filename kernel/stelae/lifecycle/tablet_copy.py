@@ -128,6 +128,8 @@ class TabletCopy:
         found = refusal(asked, self._here)
         self.admitted = found is None
         if found is not None:
+            if found.code is CopyRefusalCode.BAD_TERM:
+                env.tombstones.note_term(asked.tablet_id, self._here.term)
             return self._refuse(found)
         env.admitted(asked.tablet_id)
         return CopyStepOutcome.DONE

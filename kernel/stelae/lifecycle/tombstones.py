@@ -45,10 +45,25 @@ class Tombstones:
         self._node = node
         self._waking: dict[TabletId, list[Callable[[], None]]] = {}
         self._held: set[TabletId] = set()
+        self._terms: dict[TabletId, int] = {}  # Of files that were read lately, oldest first.
 
     def start(self) -> None:
         """Start to answer for tablets without a replica on this node."""
         self._node.peers.wake_voter = self._arrived
+        self._node.peers.term_without_replica = self._term
+
+    def note_term(self, tablet_id: TabletId, term: int) -> None:
+        """Note the term in the files of a tablet without a replica. Leaders of older terms hear it with heartbeats.
+
+        Otherwise such a leader would ask for a copy again and again, and be refused, as long as it leads."""
+        self._terms.pop(tablet_id, None)
+        self._terms[tablet_id] = term
+        if len(self._terms) > AWAKE_MAX:
+            del self._terms[next(iter(self._terms))]
+
+    def _term(self, tablet_id: TabletId) -> int:
+        voter = self._node.peers.voters.get(tablet_id)
+        return max(self._terms.get(tablet_id, 0), voter.status.term if voter is not None else 0)
 
     def voter(self, tablet_id: TabletId, then: Callable[[TombstoneVoter | None], None]) -> None:
         """Load the voter of a tablet if necessary, and pass it to ``then``; ``None`` if it has none or is not readable.

@@ -13,6 +13,7 @@ from stelae.host.superblock import SuperblockFile
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.sim.disk import VirtualDisk
 from stelae.spi.consensus import Role
+from stelae.spi.consensus_events import UNKNOWN
 from stelae.spi.ids import NodeId, OpId
 from stelae.spi.members import Member, TabletConfig
 from stelae.spi.recovery_epoch import EPOCHS_AHEAD_MAX, first_term
@@ -33,6 +34,17 @@ ASKED_WRONGLY: list[tuple[str, CopyRefusalCode, dict[str, Any]]] = [
     ("never", CopyRefusalCode.VOTER_WITHOUT_REPLICA, {}),
     ("never", CopyRefusalCode.ILLEGAL_STATE, {"hosted": True}),
 ]
+
+
+def test_a_leader_of_an_older_term_hears_the_term_that_refused_it_from_a_node_without_a_replica() -> None:
+    """It asked again and again, and nothing told it the term. The member got no replica until an election."""
+    node = begun("tombstone", network())
+    assert node.peers.beat_state(TABLET, LEADER) == (0, UNKNOWN), "nothing was read yet"
+    assert node.refusal(term=3) == CopyRefusalCode.BAD_TERM
+    term, reason = node.peers.beat_state(TABLET, LEADER)
+    assert term > 3 and reason == UNKNOWN
+    node.tombstones.voter(TABLET, lambda voter: None)
+    assert node.peers.beat_state(TABLET, LEADER) == (term, UNKNOWN)
 
 
 @pytest.mark.parametrize(("place", "code", "changed"), ASKED_WRONGLY)
