@@ -20,8 +20,10 @@ from stelae.host.node import Node
 from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, RemovalNotice
 from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.lifecycle.first_schema import FIRST_SCHEMA, FirstSchema
+from stelae.partition.schema import PartitionSchema
 from stelae.protocol.actions import ACTION, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
+from stelae.protocol.codec import encode
 from stelae.protocol.copy_list_messages import (
     COPIES,
     LIMIT_COPIES,
@@ -32,8 +34,9 @@ from stelae.protocol.copy_list_messages import (
 )
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.lookup_messages import LOOKUP, LookupRequest
+from stelae.protocol.master_errors import BadChange
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest
+from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest, CreateTable
 from stelae.protocol.masters_messages import CHANGE_MASTERS, MASTERS, ChangeMastersRequest, MastersRequest
 from stelae.protocol.member_messages import (
     ABORT_CHANGE,
@@ -77,6 +80,7 @@ from stelae.protocol.tablet_messages import (
 )
 from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import StelaeError
+from stelae.spi.ids import ClientId
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
 from stelae.wire.refusals import HandlerFailed
@@ -240,6 +244,36 @@ def test_wild_requests_to_every_service_are_answered_and_masters_and_servers_ser
                 await table.upsert([{"id": 1000 + n, "text": "y"} for n in range(100)])
                 kept = [row for row in await table.scan().to_pylist() if 1000 <= row["id"] < 1100]
                 assert kept == [{"id": 1000 + n, "text": "y"} for n in range(100)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("column_id", [2**31, 2**64 - 1])
+def test_a_table_whose_column_id_no_record_can_hold_is_refused_and_the_next_table_is_created(
+    tmp_path: Path, column_id: int
+) -> None:
+    """The next column id, 2**64, ended the step of every master that a client asked, one after the other."""
+
+    async def scenario() -> None:
+        async with running(tmp_path, 1, 1) as cluster:
+            master = cluster.masters[0]
+            async with await connect_async(cluster.addresses[master]) as client:
+                await client.create_table("before", {"id": "int64"}, ["id"], replicas=1)
+                schema = msgspec.msgpack.encode([1, [[column_id, "id", "int64"]], [column_id]])
+                huge = CreateTable(
+                    name="huge", schema=schema, partition_schema=PartitionSchema().to_bytes(), replication_factor=1
+                )
+                request = ChangeRequest(client_id=ClientId("wild"), sequence=1, first_incomplete=1, change=huge)
+                messenger = attacker(cluster)  # type: ignore[arg-type]
+                try:
+                    await messenger.connect(cluster.addresses[master])
+                    with pytest.raises(BadChange, match=f"id {column_id}: expected an id of 1 to 2147483647"):
+                        await messenger.call(master, CHANGE, [encode(request)], deadline_ms=5000)
+                finally:
+                    messenger.close()
+                assert not any(replica.failure for replica in cluster.nodes[master].replicas.values())
+                await client.create_table("after", {"id": "int64"}, ["id"], replicas=1)
+                assert set(await client.tables()) == {"before", "after"}
 
     asyncio.run(scenario())
 

@@ -14,6 +14,7 @@ import msgspec
 
 from stelae.partition.schema import KeyRange, Partition
 from stelae.protocol.catalog_names import ServerMode, TableId, TableState, TabletState
+from stelae.spi.errors import SchemaMismatch
 from stelae.spi.ids import ZERO, ClientId, NodeId, OpId, TabletId
 from stelae.spi.members import TabletConfig
 from stelae.spi.policy import PolicySnapshot
@@ -23,7 +24,9 @@ READ = "master.read"
 
 
 class CreateTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Create a table. ``schema`` and ``partition_schema`` are encoded; the schema is of version 1."""
+    """Create a table. ``schema`` and ``partition_schema`` are encoded; the schema is of version 1.
+
+    Column ids are 1 to ``COLUMN_ID_MAX`` (``stelae.spi.schema``). The ids of later columns follow the highest one."""
 
     name: str
     schema: bytes
@@ -38,7 +41,18 @@ class AddColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     name: str
     type: str
     nullable: bool = True
-    default: Any = None
+    default: Any = None  #: A plain value, not a list or a map: ``SchemaMismatch``.
+
+    def __post_init__(self) -> None:
+        _check_default(self.name, self.default)
+
+
+def _check_default(column: str, default: Any) -> None:
+    """Refuse a default that contains other values, which may be nested so deeply that it can be decoded, and cannot be
+    encoded or printed again."""
+    if isinstance(default, list | dict):
+        found = "list" if isinstance(default, list) else "map"
+        raise SchemaMismatch(f"the default of column {column[:80]!r} is a {found}: expected one plain value")
 
 
 class DropColumn(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
@@ -58,7 +72,10 @@ class SetDefault(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
     """Change the default of a column, or remove it with ``None``."""
 
     name: str
-    default: Any
+    default: Any  #: A plain value, not a list or a map: ``SchemaMismatch``.
+
+    def __post_init__(self) -> None:
+        _check_default(self.name, self.default)
 
 
 class RenameTable(msgspec.Struct, frozen=True, tag=True, tag_field="step"):
@@ -135,7 +152,7 @@ class AdoptTable(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     name: str
     schema: bytes  #: The newest version that a replica has.
     applied: bytes | None = None  #: The oldest version that the newest replica of a tablet has, if it is another one.
-    next_column_id: int  #: Greater than every column id in any version.
+    next_column_id: int  #: Greater than every column id in any version, and at most ``COLUMN_ID_MAX + 1``.
     partition_schema: bytes
     replication_factor: int
     consensus: str

@@ -19,6 +19,8 @@ from stelae.spi.errors import Corrupt, SchemaMismatch
 
 COLUMNS_MAX = 2000  #: The most columns of any schema. The setting of a cluster is lower.
 NAME_LENGTH_MAX = 256  #: The longest column name, in characters.
+COLUMN_ID_MAX = 2**31 - 1  #: The highest id of a column.
+VERSION_MAX = 2**31 - 1  #: The highest version of a schema.
 
 _INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
 _WIDTH_BYTES = {"bool": 1, **_INT_BYTES, "float": 4, "double": 8, "string": 8, "binary": 8}
@@ -60,8 +62,7 @@ def data_type(text: str) -> DataType:
     """Parse a type such as ``int64`` or ``decimal(12,2)``. Raises ``SchemaMismatch`` if it is unknown."""
     if text in _WIDTH_BYTES:
         return DataType(text)
-    found = _DECIMAL.fullmatch(text)
-    if found and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
+    if (found := _DECIMAL.fullmatch(text)) and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
         return DataType("decimal", int(found[1]), int(found[2]))
     known = ", ".join(_WIDTH_BYTES)
     raise SchemaMismatch(f"unknown column type {text[:40]!r}; known: {known}, decimal(p,s) with s <= p <= 38")
@@ -70,7 +71,7 @@ def data_type(text: str) -> DataType:
 class Column(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One column."""
 
-    id: int  #: At least 1. It is permanent and never reused within a table.
+    id: int  #: 1 to ``COLUMN_ID_MAX``. It is permanent and never reused within a table.
     name: str  #: Unique within a schema, 1 to ``NAME_LENGTH_MAX`` characters.
     type: str  #: A type that :func:`data_type` can parse.
     nullable: bool = False  #: Whether the value may be null. A key column is not nullable.
@@ -126,14 +127,14 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """The columns and the primary key of one version. Constructing an invalid schema raises ``SchemaMismatch``."""
 
-    version: int  #: At least 1. It rises with every change.
+    version: int  #: 1 to ``VERSION_MAX``. It rises with every change.
     columns: tuple[Column, ...]  #: 1 to ``COLUMNS_MAX`` columns, in the order that users see.
     key: tuple[int, ...]  #: The ids of the key columns, in key order: at least one, none of them nullable.
 
     def __post_init__(self) -> None:
-        if self.version < 1 or not 1 <= len(self.columns) <= COLUMNS_MAX:
+        if not 1 <= self.version <= VERSION_MAX or not 1 <= len(self.columns) <= COLUMNS_MAX:
             what = f"version {self.version} with {len(self.columns)} columns"
-            raise SchemaMismatch(f"{what}: expected a version from 1 and 1 to {COLUMNS_MAX} columns")
+            raise SchemaMismatch(f"{what}: expected a version of 1 to {VERSION_MAX} and 1 to {COLUMNS_MAX} columns")
         for column in self.columns:
             _check_column(column)
         ids, names = zip(*((column.id, column.name) for column in self.columns), strict=True)
@@ -177,8 +178,7 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
         if ids is None:
             return self.layout
         wanted = tuple(ids)
-        found = self._projections.get(wanted)
-        if found is None:
+        if (found := self._projections.get(wanted)) is None:
             if len(set(wanted)) != len(wanted) or not set(wanted) <= set(self.by_id):
                 known = f"schema version {self.version}; it has {sorted(self.by_id)!r}"
                 raise SchemaMismatch(f"columns {wanted[:20]!r} are not distinct columns of {known}")
@@ -201,9 +201,9 @@ class Schema(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
 
 def _check_column(column: Column) -> None:
-    if column.id < 1 or not 1 <= len(column.name) <= NAME_LENGTH_MAX:
-        what = f"column {column.name[:80]!r} with id {column.id}"
-        raise SchemaMismatch(f"{what}: expected an id from 1 and a name of 1 to {NAME_LENGTH_MAX} characters")
+    if not 1 <= column.id <= COLUMN_ID_MAX or not 1 <= len(column.name) <= NAME_LENGTH_MAX:
+        what, most = f"column {column.name[:80]!r} with id {column.id}", f"1 to {NAME_LENGTH_MAX} characters"
+        raise SchemaMismatch(f"{what}: expected an id of 1 to {COLUMN_ID_MAX} and a name of {most}")
     kind = column.data_type
     if column.default is not None and type(column.default) not in _DEFAULT_TYPES[kind.name]:
         raise SchemaMismatch(f"column {column.name!r}: the default {column.default!r:.40} is not a plain {column.type}")

@@ -26,7 +26,7 @@ from stelae.server.master.core.mutations import (
 from stelae.server.master.core.records import TableRecord, TabletRecord
 from stelae.spi.errors import Corrupt, SchemaMismatch
 from stelae.spi.ids import node_id, tablet_id
-from stelae.spi.schema import Schema
+from stelae.spi.schema import COLUMN_ID_MAX, Schema
 
 
 def adopt(catalog: Catalog, change: AdoptTable, context: Context) -> Mutation:
@@ -96,6 +96,9 @@ def _read(change: AdoptTable, context: Context) -> tuple[Schema, Schema | None, 
     highest = max(column.id for one in (schema, applied or schema) for column in one.columns)
     if change.next_column_id <= highest:
         raise BadChange(f"next column id {change.next_column_id}; a column has id {highest} already")
+    if change.next_column_id > COLUMN_ID_MAX + 1:
+        limit = f"the highest column id is {COLUMN_ID_MAX}, so the next one is at most {COLUMN_ID_MAX + 1}"
+        raise BadChange(f"next column id {change.next_column_id}: {limit}")
     check_factor(change.replication_factor, context)
     return schema, applied, scheme
 
