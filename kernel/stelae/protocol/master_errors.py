@@ -28,6 +28,15 @@ class BadChange(CallerError, code="BAD_CHANGE"):
     """The change is not possible for this table."""
 
 
+class ChangeFailed(CallerError, code="CHANGE_FAILED"):
+    """An unexpected error occurred in the master that planned the change. It had no effect; the master's log has the
+    traceback."""
+
+    def __init__(self, change: str, error: Exception) -> None:
+        fact = f"{change} had no effect: planning it raised {type(error).__name__}: {str(error)[:400]}"
+        super().__init__(f"{fact}. This is a defect of Stelae; the log of the leading master has the traceback")
+
+
 class StaleChange(CallerError, code="STALE_CHANGE"):
     """The answer to this sequence number has expired. The change is not made now; whether it was made is not known."""
 

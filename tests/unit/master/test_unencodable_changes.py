@@ -10,13 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from stelae.partition.schema import KeyRange
 from stelae.protocol.codec import decode, encode
-from stelae.protocol.master_messages import AddColumn, AlterTable, ChangeRequest, SetDefault
+from stelae.protocol.master_messages import AddColumn, AlterTable, ChangeRequest, DropRange, SetDefault
+from stelae.server.master.core import change_requests
 from stelae.server.master.core.events import Reply
 from stelae.spi.errors import CallerError, SchemaMismatch
 from stelae.spi.ids import ClientId
 from stelae.spi.schema import COLUMN_ID_MAX, VERSION_MAX, Column, Schema
-from tests.unit.master.master_with_servers import SCHEMA, MasterWithServers, create, leading, only
+from stelae.wire.refusals import TEXT_LENGTH_MAX
+from tests.unit.master.master_with_servers import SCHEMA, MasterWithServers, create, leading, only, refusals
 from tests.unit.master.test_adopted_tables import ADOPT, adopt
 from tests.unit.master.test_changes import altered, refused
 
@@ -104,3 +107,79 @@ def test_a_default_that_its_type_cannot_hold_is_refused(cluster: MasterWithServe
         found = refused(cluster, AlterTable(table="readings", steps=(step,)), sequence)
         assert found.code == "SCHEMA_MISMATCH" and str(value) in found.detail
     goes_on(cluster)
+
+
+# -- errors that nobody expects ----------------------------------------------------------------------
+
+
+def broken(*_: object) -> Any:
+    raise OverflowError("can't serialize ints")
+
+
+def test_an_unexpected_error_of_planning_refuses_one_request_for_good_and_is_logged(
+    cluster: MasterWithServers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = cluster.core.catalog.tables
+    with monkeypatch.context() as patch:
+        patch.setattr(change_requests, "plan_change", broken)
+        found = refused(cluster, create("other"), 2)
+    assert found.code == "CHANGE_FAILED" and "OverflowError: can't serialize ints" in found.detail
+    assert cluster.core.catalog.tables is before
+    (logged,) = [record for record in caplog.records if record.exc_info]
+    assert "CreateTable client=ann sequence=2" in logged.getMessage()
+    assert refusals(cluster.ask(create("other"), 2)) == ["CHANGE_FAILED"], "it is on record"
+    goes_on(cluster)
+
+
+def test_a_request_whose_refusal_cannot_be_put_on_record_is_refused_without_one(
+    cluster: MasterWithServers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ChangeRequest, "digest", property(broken))
+        effects = cluster.ask(create("other"), 2)
+    assert refusals(effects) == ["INTERNAL"] and cluster.proposed == []
+    assert [bool(record.exc_info) for record in caplog.records] == [True, True]
+    cluster.ask(create("other"), 2)
+    assert only(cluster.commit(), Reply), "it left no lock"
+    goes_on(cluster)
+
+
+def test_an_unexpected_error_of_a_request_that_waited_leaves_the_others_waiting(
+    cluster: MasterWithServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.ask(create(), 1, "ann")
+    cluster.ask(create(), 1, "bob")
+    cluster.ask(create(), 1, "eve")
+    plan = change_requests.plan_change
+    left = iter([broken])
+    monkeypatch.setattr(change_requests, "plan_change", lambda *given: next(left, plan)(*given))
+    effects = cluster.commit() + cluster.commit()
+    assert sorted(refusals(effects)) == ["CHANGE_FAILED", "TABLE_EXISTS"]
+
+
+def test_a_batch_that_cannot_be_encoded_is_noticed_while_its_change_is_planned(
+    cluster: MasterWithServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoded later, in the turn that proposes it, it would have no client to answer."""
+    with monkeypatch.context() as patch:
+        identified = change_requests.identified
+        patch.setattr(change_requests, "identified", lambda one, request, _: identified(one, request, 2**64))
+        found = refused(cluster, create("other"), 2)
+    assert found.code == "CHANGE_FAILED"
+    goes_on(cluster)
+
+
+def test_a_committed_batch_that_cannot_be_applied_still_ends_the_step(
+    cluster: MasterWithServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.ask(create())
+    monkeypatch.setattr(type(cluster.core.catalog), "apply", broken)
+    with pytest.raises(OverflowError):
+        cluster.commit()
+
+
+def test_a_refusal_on_record_has_as_much_text_as_an_answer(cluster: MasterWithServers) -> None:
+    cluster.create_running()
+    step = DropRange(range=KeyRange(b"a" * 1_000_000, b"b"))
+    found = refused(cluster, AlterTable(table="readings", steps=(step,)))
+    assert found.code == "BAD_CHANGE" and len(found.detail) == TEXT_LENGTH_MAX

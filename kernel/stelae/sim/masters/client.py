@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from stelae.partition.schema import HashLevel, KeyRange, PartitionSchema
 from stelae.protocol.catalog_names import TableId
 from stelae.protocol.codec import decode, encode
+from stelae.protocol.master_errors import ChangeFailed
 from stelae.protocol.master_messages import (
     CHANGE,
     READ,
@@ -40,7 +41,7 @@ from stelae.sim.masters.world import MastersWorld
 from stelae.spi.errors import NotLeader, RetryableError, StelaeError
 from stelae.spi.ids import ClientId, NodeId
 from stelae.spi.schema import Column, Schema
-from stelae.wire.refusals import error_of
+from stelae.wire.refusals import HandlerFailed, error_of
 
 NAMES = ("ants", "bees", "crows", "deer", "eels")
 PATIENCE_US = 700_000
@@ -181,6 +182,7 @@ class SimClient:
                 self._follow(error)
                 self._after(between(self._rng, 5_000, 100_000), lambda: self._attempt(client_change))
             return
+        assert error.code not in (ChangeFailed.code, HandlerFailed.code), f"a change met an unexpected error: {error}"
         client_change.outcome = ChangeRefused(code=str(answer["code"]), detail=str(answer["text"]))
         self._on_decided(client_change)
 

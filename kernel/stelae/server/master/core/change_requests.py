@@ -1,12 +1,17 @@
-"""The part of a master's core that serves changes: their clients, those that wait, and the outcomes."""
+"""The part of a master's core that serves changes: their clients, those that wait, and the outcomes.
+
+An unexpected exception while a change is planned ends that one request. That is safe, because planning is pure: it
+reads the catalog and draws from the random generator, and its result is only a value. Locks, operations and effects
+follow after it. What applies a committed batch has no such guard: there, an exception ends the master."""
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from collections.abc import Iterator
 
-from stelae.protocol.master_errors import NotReplicated, OutcomeUnknown, TableBusy
+from stelae.protocol.master_errors import ChangeFailed, NotReplicated, OutcomeUnknown, TableBusy
 from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
 from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.ddl import plan_change
@@ -19,6 +24,9 @@ from stelae.server.master.core.reconcile import ClusterView
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import CallerError, NotLeader, Overloaded, RetryableError, StelaeError
 from stelae.spi.ids import NodeId, OpId
+from stelae.wire.refusals import HandlerFailed
+
+log = logging.getLogger(__name__)
 
 
 class ChangeRequests:
@@ -35,19 +43,16 @@ class ChangeRequests:
     def ask(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
         """Answer a request from an outcome on record, begin it, or let it wait for a lock."""
         try:
-            verdict = known_verdict(view.catalog, event.request)
-        except StelaeError as error:
+            planned = self._answer_or_plan(event, view, leadership)
+        except (CallerError, RetryableError) as error:
             return [_refuse(event.token, error)]
-        if verdict is not None:
-            return [_tell(event.token, verdict)]
-        if leadership.is_full:
-            limit = self._settings.changes_in_flight_max
-            return [_refuse(event.token, Overloaded(f"{limit} changes are under way; ask again"))]
-        try:
-            mutation = self._plan(event, view)
-        except RetryableError as error:
-            return [_refuse(event.token, error)]
-        effects = self.begin(mutation, leadership, event.token)
+        except Exception:
+            # Without an outcome on record, a delayed copy of the request may be carried out, so this is no CallerError.
+            log.exception("change refused without a record client=%s sequence=%d", *_identity(event))
+            return [_refuse(event.token, HandlerFailed("unexpected error; the log of the master has its traceback"))]
+        if not isinstance(planned, Mutation):
+            return [_tell(event.token, planned)]
+        effects = self.begin(planned, leadership, event.token)
         if effects:
             return effects
         if len(leadership.waiting) >= self._settings.changes_in_flight_max:
@@ -89,6 +94,18 @@ class ChangeRequests:
                 effects.append(_refuse(operation.asked, _unknown("this master leads no more"), leader))
         return effects
 
+    def _answer_or_plan(
+        self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership
+    ) -> ChangeOutcome | Mutation:
+        """Return the outcome on record, or the planned change, encoded. Changes nothing but the random generator."""
+        verdict = known_verdict(view.catalog, event.request)
+        if verdict is not None:
+            return verdict
+        if leadership.is_full:
+            limit = self._settings.changes_in_flight_max
+            raise Overloaded(f"{limit} changes are under way; ask again")
+        return self._plan(event, view)
+
     def _plan(self, event: ChangeAsked, view: ClusterView) -> Mutation:
         context = Context(
             wall_us=view.wall_us,
@@ -98,11 +115,14 @@ class ChangeRequests:
             warm=view.servers.is_warm(view.now_us),
             rng=self._rng,
         )
+        request = event.request
         try:
-            mutation = plan_change(view.catalog, event.request.change, context)
-        except CallerError as error:
-            return refusal(event.request, error, view.wall_us)
-        return identified(mutation, event.request, view.wall_us)
+            mutation = identified(plan_change(view.catalog, request.change, context), request, view.wall_us)
+            return mutation.check_size(self._settings)
+        except RetryableError:
+            raise
+        except Exception as error:
+            return refusal(request, _reason(event, error), view.wall_us).check_size(self._settings)
 
     def _tell_outcome(self, settled: Settled, reason: str = "") -> list[Effect]:
         operation = settled.operation
@@ -115,6 +135,19 @@ class ChangeRequests:
             fact = f"the change could not be replicated, and has no effect: {reason}"
             return [_refuse(operation.asked, NotReplicated(f"{fact}; ask again"))]
         return [_refuse(operation.asked, _unknown(reason))]
+
+
+def _reason(event: ChangeAsked, error: Exception) -> CallerError:
+    """Return what is put on record as the reason why a change was refused."""
+    if isinstance(error, CallerError):
+        return error
+    change = type(event.request.change).__name__
+    log.exception("change not planned change=%s client=%s sequence=%d", change, *_identity(event))
+    return ChangeFailed(change, error)
+
+
+def _identity(event: ChangeAsked) -> tuple[str, int]:
+    return event.request.client_id, event.request.sequence
 
 
 def _unknown(reason: str) -> OutcomeUnknown:

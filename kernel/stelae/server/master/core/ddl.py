@@ -51,20 +51,19 @@ def plan_change(catalog: Catalog, change: Change, context: Context) -> Mutation:
     Raises ``CallerError`` if it is not possible, ``RetryableError`` if it is not possible now."""
     match change:
         case CreateTable():
-            mutation = _create(catalog, change, context)
+            return _create(catalog, change, context)
         case AlterTable():
-            mutation = _alter(catalog, change, context)
+            return _alter(catalog, change, context)
         case DeleteTable():
-            mutation = _delete(catalog, change, context)
+            return _delete(catalog, change, context)
         case RecallTable():
-            mutation = _recall(catalog, change, context)
+            return _recall(catalog, change, context)
         case SetServerMode():
-            mutation = _set_mode(catalog, change)
+            return _set_mode(catalog, change)
         case AdoptTable():
-            mutation = adopt(catalog, change, context)
+            return adopt(catalog, change, context)
         case _:
             assert_never(change)
-    return mutation.check_size(context.settings)
 
 
 def find_table(catalog: Catalog, table: str) -> TableRecord:

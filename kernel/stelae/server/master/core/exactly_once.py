@@ -17,6 +17,7 @@ from stelae.server.master.core.mutations import Mutation
 from stelae.server.master.core.records import RequestRecord
 from stelae.spi.errors import CallerError, PayloadMismatch
 from stelae.spi.ids import client_id
+from stelae.wire.refusals import TEXT_LENGTH_MAX
 
 _SEQUENCE_LIMIT = 1 << 63
 
@@ -53,8 +54,8 @@ def identified(mutation: Mutation, request: ChangeRequest, wall_us: int) -> Muta
 
 
 def refusal(request: ChangeRequest, error: CallerError, wall_us: int) -> Mutation:
-    """Return a mutation that only records a refusal."""
-    verdict = ChangeRefused(code=error.code, detail=str(error))
+    """Return a mutation that only records a refusal, with as much of its text as an answer has."""
+    verdict = ChangeRefused(code=error.code, detail=str(error)[:TEXT_LENGTH_MAX])
     batch = CatalogBatch(puts=(_record(request, verdict, wall_us),))
     return Mutation(batch=batch, locks=_locks(request), answer=verdict)
 

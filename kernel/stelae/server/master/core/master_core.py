@@ -21,6 +21,7 @@ The driver promises:
 
 The core promises:
     1. A reply to a change, or a refusal that is not retryable, follows after the change is committed and applied here.
+       The exceptions are refusals of the request's identity, and ``INTERNAL``, which are not put on record.
     2. Nothing is planned before an entry of this leadership's term is applied (``durability.md`` rule 26).
     3. Effects are in the order in which they must begin. No effect waits for another one to complete.
     4. No event raises an exception. Failed replication is an ordinary outcome (KUDU-495).
