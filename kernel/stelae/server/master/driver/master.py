@@ -376,9 +376,13 @@ class Master:
     def _send(self, effect: Send) -> None:
         """Ask a tablet server to act. Its reports show whether it did."""
         action, node = effect.action, self._node
-        if effect.address and action.node_id != node.node_id:
-            self._links.use(action.node_id, effect.address)
-        call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
+        try:
+            if effect.address and action.node_id != node.node_id:
+                self._links.use(action.node_id, effect.address)
+            call = node.messenger.call(action.node_id, ACTION, [encode_action(action)], deadline_ms=ACTION_MS)
+        except StelaeError as error:  # Nothing was sent, so it is as if the server had refused.
+            _count_refusal(action, error, node.metrics)
+            return
         node.metrics.count("master_actions_sent")
         if isinstance(action, ChangeConfig):
             what = (action.tablet_id, action.change, action.member, action.member_type, action.cas)
@@ -398,6 +402,10 @@ def _masters_of(replica: SystemReplica) -> MastersChanged:
 
 def _note_refusal(action: ServerAction, answer: PendingCall, metrics: Metrics) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
-        metrics.count("master_actions_refused")
-        what = (type(action).__name__, action.tablet_id, action.node_id)
-        log.info("action not taken action=%s tablet=%s server=%s: %s", *what, error)
+        _count_refusal(action, error, metrics)
+
+
+def _count_refusal(action: ServerAction, error: BaseException, metrics: Metrics) -> None:
+    metrics.count("master_actions_refused")
+    what = (type(action).__name__, action.tablet_id, action.node_id)
+    log.info("action not taken action=%s tablet=%s server=%s: %s", *what, error)

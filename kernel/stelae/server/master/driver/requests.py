@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,8 +15,10 @@ from stelae.server.frames import only_frame
 from stelae.server.master.core.events import ChangeAsked, Event, HeartbeatReceived, ReadAsked, Refuse, Reply
 from stelae.server.master.driver.ports import IncomingRequest, MasterNode
 from stelae.server.master.driver.server_links import ServerLinks
-from stelae.spi.errors import PeerError, Unavailable
+from stelae.spi.errors import CallerError, PeerError, Unavailable
 from stelae.wire.refusals import error_of
+
+log = logging.getLogger(__name__)
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
@@ -55,12 +58,16 @@ class OpenRequests:
         messenger.serve(HEARTBEAT, self._heartbeat)
 
     def answer(self, effect: Reply | Refuse) -> None:
-        """Send the answer of the core."""
+        """Send the answer of the core. The caller gets a ``CallerError`` if no message can hold the answer."""
         request = self._open.pop(effect.token)
-        if isinstance(effect, Reply):
-            request.reply([encode(effect.body)])
-        else:
+        if isinstance(effect, Refuse):
             request.refuse(error_of({"code": effect.code, "text": effect.detail, "leader": effect.leader}))
+            return
+        try:
+            request.reply([encode(effect.body)])
+        except CallerError as error:
+            log.exception("no answer to %s of %s", request.kind, request.sender)
+            request.refuse(error)
 
     def _change(self, request: IncomingRequest) -> None:
         self._node.metrics.count("master_changes_asked")
