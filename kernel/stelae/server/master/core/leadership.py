@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,27 +27,50 @@ from stelae.spi.ids import NodeId, TabletId
 _FORGET_AFTER = 10
 """Number of retry intervals. An action that was not wanted for that long may be sent again at once."""
 
+_NEVER = -1
+"""The time at which an action was sent that was not sent."""
+
+_Place: TypeAlias = tuple[type[ServerAction], NodeId, TabletId]
+
 
 class Pacer:
-    """Paces actions: each is sent once, and again after a retry interval if it is still wanted."""
+    """Paces actions: each is sent once, and again after a retry interval if it is still wanted.
+
+    Actions that have waited longest come first. So those that have no effect, as to servers that do not answer, do not
+    keep back others."""
 
     def __init__(self, retry_ms: int) -> None:
         self._retry_us = retry_ms * 1000
-        self._sent: dict[tuple[type[ServerAction], NodeId, TabletId], tuple[ServerAction, int]] = {}
+        self._sent: dict[_Place, tuple[ServerAction, int]] = {}
 
-    def is_due(self, action: ServerAction, now_us: int) -> bool:
+    def take(self, actions: Sequence[ServerAction], now_us: int, most: int) -> list[ServerAction]:
+        """Return the actions to send now, up to ``most``, and note that they are sent."""
+        if len(actions) > most:
+            actions = sorted(actions, key=self._sent_us)  # The order stays among those that were not sent yet.
+        due = (action for action in actions if self._is_due(action, now_us))
+        return list(itertools.islice(due, most))
+
+    def _is_due(self, action: ServerAction, now_us: int) -> bool:
         """Return whether to send an action now, and note that it is sent."""
-        place = (type(action), action.node_id, action.tablet_id)
-        sent = self._sent.get(place)
-        if sent is not None and sent[0] == action and now_us - sent[1] < self._retry_us:
+        sent_us = self._sent_us(action)
+        if sent_us != _NEVER and now_us - sent_us < self._retry_us:
             return False
-        self._sent[place] = (action, now_us)
+        self._sent[_place(action)] = (action, now_us)
         return True
+
+    def _sent_us(self, action: ServerAction) -> int:
+        """Return when an action was sent last."""
+        sent = self._sent.get(_place(action))
+        return sent[1] if sent is not None and sent[0] == action else _NEVER
 
     def forget_old(self, now_us: int) -> None:
         """Forget the actions that were not wanted for a long time."""
         limit_us = now_us - _FORGET_AFTER * self._retry_us
         self._sent = {place: sent for place, sent in self._sent.items() if sent[1] >= limit_us}
+
+
+def _place(action: ServerAction) -> _Place:
+    return type(action), action.node_id, action.tablet_id
 
 
 class MasterLeadership:

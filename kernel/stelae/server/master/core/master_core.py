@@ -71,7 +71,7 @@ from stelae.server.master.core.leadership import MasterLeadership, MasterStatus
 from stelae.server.master.core.read_requests import ReadRequests
 from stelae.server.master.core.reconcile import ClusterView, ReconcilePlan, reconcile, scan, settle
 from stelae.server.master.core.records import TableRecord, TabletRecord
-from stelae.server.master.core.servers import Servers
+from stelae.server.master.core.servers import Liveness, Servers
 from stelae.server.master.settings import MasterSettings
 from stelae.spi.errors import NotLeader, Unavailable
 from stelae.spi.ids import ClusterId, NodeId
@@ -428,9 +428,9 @@ class MasterCore:
             self._effects.append(AskPolicy(token, leadership.views.snapshot(view), self._rng.getrandbits(64)))
 
     def _send(self, plan: ReconcilePlan, leadership: MasterLeadership) -> None:
-        left = self._settings.actions_per_step_max
-        for action in plan.actions:
-            if left and leadership.pacer.is_due(action, self._time.now_us):
-                server = self.servers.get(action.node_id)
-                self._effects.append(Send("" if server is None else server.address, action))
-                left -= 1
+        """Send the actions that are due. A dead server gets none: once it is heard again, a scan finds them."""
+        now_us, servers = self._time.now_us, self.servers
+        wanted = [action for action in plan.actions if servers.liveness(action.node_id, now_us) is not Liveness.DEAD]
+        for action in leadership.pacer.take(wanted, now_us, self._settings.actions_per_step_max):
+            server = servers.get(action.node_id)
+            self._effects.append(Send("" if server is None else server.address, action))
