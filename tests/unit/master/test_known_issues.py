@@ -130,7 +130,7 @@ def test_kudu_1353_an_altered_table_does_not_get_stuck_after_a_master_election(m
 
 def exchange(cluster: MasterWithServers, reporter: Reporter, to: NodeId = ME) -> None:
     """One heartbeat of a server to this master, and the answer to it, through their wire form."""
-    for master, made in reporter.heartbeats(ServerFacts(address="host-1:7051")):
+    for master, made in reporter.heartbeats(ServerFacts(address="host-1:7051"), cluster.now_us):
         if master == to:
             heartbeat = decode(encode(made), Heartbeat)
             cluster._sequences[heartbeat.node_id] = heartbeat.sequence - 1

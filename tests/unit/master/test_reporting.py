@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stelae.protocol.master_heartbeats import Heartbeat, HeartbeatReply, ReplicaStatus, ReportedDataState, ServerReport
 from stelae.server.master.core.servers import Servers
 from stelae.server.master.settings import MasterSettings
-from stelae.server.tserver.reporting import CHANGES_MAX, Reporter, ServerFacts
+from stelae.server.tserver.reporting import CHANGES_MAX, SILENT_US, Reporter, ServerFacts
 from stelae.spi.ids import IncarnationId, NodeId, TabletId
 from tests.unit.master.master_with_servers import ME, OTHER, SERVERS
 
@@ -23,8 +25,8 @@ def replica(name: str, term: int = 1, state: ReportedDataState = ReportedDataSta
     return ReplicaStatus(tablet_id=TabletId(name), data_state=state, term=term)
 
 
-def beats(one: Reporter) -> dict[NodeId, Heartbeat]:
-    return dict(one.heartbeats(FACTS))
+def beats(one: Reporter, now_us: int = 0) -> dict[NodeId, Heartbeat]:
+    return dict(one.heartbeats(FACTS, now_us))
 
 
 def told(one: Reporter) -> ServerReport | None:
@@ -147,6 +149,33 @@ def test_a_full_report_leaves_tombstones_out() -> None:
     one.replica_changed(replica("a", state=ReportedDataState.DELETED))
     led(one, 3)
     assert names(told(one)) == ["b"]
+
+
+def test_a_former_leader_that_is_down_keeps_no_tombstones_and_gets_no_reports() -> None:
+    """They stayed for as long as it was down, and each heartbeat to it was a report of all changes since."""
+    one = reporter()
+    led(one, 3)
+    led(one, 3, acknowledged=2)
+    led(one, 4, by=OTHER)
+    one.replica_changed(replica("a", state=ReportedDataState.DELETED))
+    assert names(beats(one, SILENT_US)[ME].report) == ["a"]
+    led(one, 4, acknowledged=3, by=OTHER)
+    assert beats(one, SILENT_US + 1)[ME].report is None
+    led(one, 4, acknowledged=3, by=OTHER)
+    assert set(one._replicas) == {"b"}
+
+
+@pytest.mark.parametrize("term", [3, 5])
+def test_a_leader_that_replies_again_after_a_long_time_gets_everything(term: int) -> None:
+    """It has perhaps missed a tombstone that was forgotten meanwhile."""
+    one = reporter()
+    led(one, 3)
+    led(one, 3, acknowledged=2)
+    beats(one, SILENT_US + 1)
+    assert one.leader is None
+    assert led(one, term, acknowledged=2)
+    report = told(one)
+    assert report is not None and report.full and names(report) == ["a", "b"]
 
 
 def test_an_incremental_report_is_bounded_and_the_rest_follows() -> None:

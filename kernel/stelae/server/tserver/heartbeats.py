@@ -120,7 +120,7 @@ class HeartbeatSender:
             reporter.replica_changed(status)
         if now_us >= self._due_us:
             self._due_us = now_us + INTERVAL_US
-            for master, heartbeat in reporter.heartbeats(self._facts()):
+            for master, heartbeat in reporter.heartbeats(self._facts(), now_us):
                 self._send(reporter, master, heartbeat)
 
     def _facts(self) -> ServerFacts:

@@ -4,7 +4,8 @@ Every change of a replica increments one counter, the *version*. For each master
 leadership and the version that the master has acknowledged in it. A report contains every change above that version.
 If a report or its answer is lost, the next report repeats the changes, so no change is reported only once (KUDU-1374).
 A master that has become leader first gets a full report. A master that does not lead gets heartbeats without a report
-(KUDU-1358)."""
+(KUDU-1358). One that has not replied for long counts as one that does not lead: it may be down for weeks, and the
+tombstones that it has not acknowledged would stay as long. If it leads when it replies again, it gets a full report."""
 
 from __future__ import annotations
 
@@ -20,6 +21,10 @@ CHANGES_MAX = 4096
 """The most replicas of one incremental report. The replicas that changed first are in it. The next heartbeat has the
 rest."""
 
+SILENT_US = 60_000_000
+"""After this time without a reply, a master counts as one that does not lead. It is longer than the deadline of a full
+report, because a new leader is busy with those of all servers."""
+
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a heartbeat about the server itself."""
@@ -34,7 +39,12 @@ class _Master:
     """The state of one master, as its replies show it."""
 
     def __init__(self) -> None:
-        self.term = 0  #: Term of its leadership; 0: it is not known to lead.
+        self.replied_us = 0
+        self.begin(0)
+
+    def begin(self, term: int) -> None:
+        """Begin with a leadership of which nothing is known. Term 0: it is not known to lead."""
+        self.term = term
         self.wants_full = True  #: Whether the next report must be full.
         self.acknowledged = 0  #: The version that it has acknowledged in this leadership.
 
@@ -44,13 +54,18 @@ class Reporter:
 
     Args:
         masters: all masters of the cluster; each gets heartbeats.
+        silent_us: see ``SILENT_US``.
     """
 
-    def __init__(self, node_id: NodeId, incarnation: IncarnationId, masters: Iterable[NodeId]) -> None:
+    def __init__(
+        self, node_id: NodeId, incarnation: IncarnationId, masters: Iterable[NodeId], silent_us: int = SILENT_US
+    ) -> None:
         self._node_id = node_id
         self._incarnation = incarnation
         self._masters = {master: _Master() for master in masters}
         self._known: StoredMasters | None = None
+        self._silent_us = silent_us
+        self._now_us = 0  #: The time of the last heartbeats.
         self._sequence = 0  #: Of the last heartbeats: those of one round have the same.
         self._version = 0
         self._replicas: dict[TabletId, ReplicaStatus] = {}
@@ -79,9 +94,13 @@ class Reporter:
         self._known = known
         self._masters = {master: self._masters.get(master) or _Master() for master in masters}
 
-    def heartbeats(self, facts: ServerFacts) -> list[tuple[NodeId, Heartbeat]]:
-        """Return the next heartbeat to each master; called once in each report interval."""
+    def heartbeats(self, facts: ServerFacts, now_us: int) -> list[tuple[NodeId, Heartbeat]]:
+        """Return the next heartbeat to each master; called at least once in each report interval."""
         self._sequence += 1
+        self._now_us = now_us
+        for master in self._masters.values():
+            if master.term and now_us - master.replied_us > self._silent_us:
+                master.begin(0)
         return [(name, self._heartbeat(master, facts)) for name, master in self._masters.items()]
 
     def replied(self, master: NodeId, reply: HeartbeatReply) -> bool:
@@ -89,8 +108,9 @@ class Reporter:
         known = self._masters.get(master)
         if known is None or 0 < reply.term < known.term:
             return False
+        known.replied_us = self._now_us
         if reply.term != known.term:
-            known.term, known.wants_full, known.acknowledged = reply.term, True, 0
+            known.begin(reply.term)
             return bool(reply.term)
         if reply.term:
             known.wants_full = reply.wants_full

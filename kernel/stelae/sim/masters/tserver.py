@@ -34,6 +34,9 @@ from stelae.spi.schema import Schema
 from stelae.wire.refusals import error_fields
 
 INTERVAL_US = 250_000
+SILENT_US = 3_000_000
+"""After this time without a reply, a master counts as one that does not lead."""
+
 LATE_US = 200_000
 """Time from the first heartbeat of a new run to the arrival of the last one of the previous run."""
 WORK_US = (1_000, 900_000)
@@ -226,7 +229,7 @@ class SimServer:
         """Return the reporter of a new run. The config of the masters that the last run knew is stored."""
         incarnation = IncarnationId(f"{(self.position + 1) * 1000 + self._epoch:016x}")
         self._known, self._leader = KnownMasters(self._file(), self._known.followed), None
-        reporter = Reporter(self.node_id, incarnation, ())
+        reporter = Reporter(self.node_id, incarnation, (), SILENT_US)
         reporter.masters_changed(self._known.addresses, self._known.followed)
         return reporter
 
@@ -252,7 +255,7 @@ class SimServer:
         self._look_for_masters()
         address, location = f"10.0.0.{self.position + 1}:7051", f"/dc/rack/{self.position}"
         facts = ServerFacts(address=address, location=location, free_bytes=FREE_BYTES)
-        for node_id, heartbeat in self._reporter.heartbeats(facts):
+        for node_id, heartbeat in self._reporter.heartbeats(facts, self._world.scheduler.now_us):
             self._send(self._masters[node_id], heartbeat, epoch)
 
     def masters_view(self) -> MastersView:
