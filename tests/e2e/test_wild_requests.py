@@ -34,9 +34,17 @@ from stelae.protocol.copy_list_messages import (
 )
 from stelae.protocol.copy_messages import ASK_COPY, BEGIN_COPY, END_COPY, AskSource, BeginCopy, EndCopy
 from stelae.protocol.lookup_messages import LOOKUP, LookupRequest
-from stelae.protocol.master_errors import BadChange
+from stelae.protocol.master_errors import BadChange, ChangeFailed
 from stelae.protocol.master_heartbeats import HEARTBEAT, Heartbeat
-from stelae.protocol.master_messages import CHANGE, READ, CatalogReadRequest, ChangeRequest, CreateTable
+from stelae.protocol.master_messages import (
+    CHANGE,
+    READ,
+    AddColumn,
+    AlterTable,
+    CatalogReadRequest,
+    ChangeRequest,
+    CreateTable,
+)
 from stelae.protocol.masters_messages import CHANGE_MASTERS, MASTERS, ChangeMastersRequest, MastersRequest
 from stelae.protocol.member_messages import (
     ABORT_CHANGE,
@@ -87,7 +95,7 @@ from stelae.wire.refusals import HandlerFailed
 from tests.at_length import times
 from tests.e2e.master_nodes import Cluster, running, until
 from tests.e2e.test_hostile_traffic import attacker
-from tests.wild import Draw
+from tests.wild import Draw, extreme_schemas
 
 Words = dict[bool, dict[str, Any]]
 
@@ -157,7 +165,10 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
         case Heartbeat():
             return msgspec.structs.replace(body, node_id=me, address="127.0.0.1:9")
         case ChangeRequest():
-            return msgspec.structs.replace(body, client_id="wild", sequence=numbers[0], first_incomplete=1)
+            change = plausible_change(body.change, numbers[0])
+            return msgspec.structs.replace(
+                body, client_id="wild", sequence=numbers[0], first_incomplete=1, change=change
+            )
         case WriteRequest():
             numbers[0] += 100
             sequences = [
@@ -174,6 +185,21 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
                 body, tablet_id=tablet, rows_max=1 + int(rng.random() * 50), since=1 if kind == DIFF else None
             )
     return body
+
+
+def plausible_change(change: Any, number: int) -> Any:
+    """Return the change with what a master looks at first as it should be, so that the numbers in it are planned."""
+    match change:
+        case CreateTable():
+            scheme = PartitionSchema().to_bytes()
+            return msgspec.structs.replace(
+                change, name=f"wild {number}", partition_schema=scheme, replication_factor=1, consensus="raft"
+            )
+        case AlterTable():
+            drawn = next((step for step in change.steps if isinstance(step, AddColumn)), AddColumn("w", "int64"))
+            step = msgspec.structs.replace(drawn, name=f"wild {number}", type="int64", nullable=True)
+            return msgspec.structs.replace(change, table="spare", steps=(step,))
+    return change
 
 
 def _rows(rng: random.Random) -> list[msgspec.Raw]:
@@ -220,7 +246,9 @@ async def attack(messenger: Messenger, node: Node, words: Words, seed: str, tabl
                 seen[f"{kind} ok"] += 1
             except StelaeError as error:
                 seen[f"{kind} {error.code}"] += 1
-                assert error.code != HandlerFailed.code, f"{kind} met an unexpected error: {body}"
+                assert error.code not in (HandlerFailed.code, ChangeFailed.code), (
+                    f"{kind} met an unexpected error: {body}"
+                )
             assert node.crashed is None, f"{kind} ended the node: {body}"
             assert not any(r.failure for r in node.replicas.values()), f"{kind} failed a replica: {body}"
     return seen
@@ -286,8 +314,9 @@ async def _attack_all(cluster: Cluster, tablet: str) -> None:
             await until(lambda node_id=node_id: messenger.connected(node_id, Lane.BULK) is not None)  # type: ignore[misc]
             schema = cluster.nodes[cluster.servers[0]].replicas[tablet].applier.store.schema.to_bytes()  # type: ignore[index]
             texts = [node_id, "text", "id", "int64"]
-            kept = {"texts": [tablet, tablet, *texts], "blobs": [schema]}
-            spare = {"texts": ["spare", *texts], "blobs": [schema]}
+            blobs = [schema, schema, *extreme_schemas()]
+            kept = {"texts": [tablet, tablet, *texts], "blobs": blobs}
+            spare = {"texts": ["spare", *texts], "blobs": blobs}
             seed = "master 7" if node_id in cluster.masters else "server 7"
             seen = await attack(messenger, node, {False: kept, True: spare}, seed, tablet)
             answered = {name.split()[0] for name in seen}
