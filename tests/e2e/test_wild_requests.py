@@ -21,7 +21,7 @@ from stelae.host.peer_traffic import BEAT, BEAT_ACK, CONSENSUS, REMOVED, Removal
 from stelae.host.start_copy import CANCEL_COPY, START_COPY, CancelCopy, StartCopy
 from stelae.lifecycle.first_schema import FIRST_SCHEMA, FirstSchema
 from stelae.partition.schema import PartitionSchema
-from stelae.protocol.actions import ACTION, ServerAction
+from stelae.protocol.actions import ACTION, AlterSchema, ChangeConfig, ConfigChange, CreateReplica, ServerAction
 from stelae.protocol.cluster_bootstrap_messages import BOOTSTRAP, BootstrapRequest
 from stelae.protocol.codec import encode
 from stelae.protocol.copy_list_messages import (
@@ -88,7 +88,8 @@ from stelae.protocol.tablet_messages import (
 )
 from stelae.rows.operation_encoding import operation
 from stelae.spi.errors import StelaeError
-from stelae.spi.ids import ClientId
+from stelae.spi.ids import ClientId, NodeId
+from stelae.spi.members import Member
 from stelae.spi.write import OpKind, WriteRequest
 from stelae.wire.messenger import Lane, Messenger
 from stelae.wire.refusals import HandlerFailed
@@ -187,6 +188,25 @@ def plausible(kind: str, body: Any, rng: random.Random, me: str, tablet: str, nu
     return body
 
 
+def plausible_action(action: Any, node_id: NodeId, tablet: str, rng: random.Random, number: int) -> Any:
+    """Return half of the actions addressed to a node: a new replica of its own, or a change of a replica that it leads.
+
+    A deletion names nothing that the test needs later, and no schema that is drawn is the next one."""
+    if rng.random() < 0.5:
+        return action
+    addressed = msgspec.structs.replace(action, node_id=node_id)
+    match addressed:
+        case CreateReplica():
+            member = Member(node_id=node_id, address="127.0.0.1:9")
+            config = msgspec.structs.replace(addressed.config, members=(member,))
+            return msgspec.structs.replace(addressed, tablet_id=f"new-{number}", config=config, consensus="raft")
+        case AlterSchema():
+            return msgspec.structs.replace(addressed, tablet_id=tablet, version=2)
+        case ChangeConfig():
+            return msgspec.structs.replace(addressed, tablet_id=tablet, change=ConfigChange.CHANGE_ROLE, member=node_id)
+    return addressed
+
+
 def plausible_change(change: Any, number: int) -> Any:
     """Return the change with what a master looks at first as it should be, so that the numbers in it are planned."""
     match change:
@@ -235,6 +255,9 @@ async def attack(messenger: Messenger, node: Node, words: Words, seed: str, tabl
         for _ in range(ATTEMPTS):
             try:
                 body = plausible(kind, draw.message({**TYPES, **ONE_WAY}[kind]), rng, "f" * 32, tablet, numbers)
+                if kind == ACTION:
+                    numbers[0] += 1
+                    body = plausible_action(body, node.node_id, tablet, rng, numbers[0])
                 frames = [msgspec.msgpack.encode(body)]
             except (StelaeError, UnicodeEncodeError, TypeError, OverflowError):
                 continue
