@@ -185,7 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
         target=f"{CORE}.policy_guards:_majority_refusal",
         replacement=mutations.ask_no_majority,
         invariant="majority_stays_healthy",
-        seed=14,
+        seed=63,
     ),
     Mutant(
         name="driver: an unknown outcome of a batch is reported as certainly not",

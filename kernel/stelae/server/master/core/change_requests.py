@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from stelae.protocol.master_errors import ChangeFailed, NotReplicated, OutcomeUnknown, TableBusy
 from stelae.protocol.master_messages import ChangeOutcome, ChangeReply
@@ -17,7 +18,7 @@ from stelae.rows.limits import DEFAULTS, LimitSettings
 from stelae.server.master.core.ddl import plan_change
 from stelae.server.master.core.events import ChangeAsked, Decided, Effect, EntryApplied, Refuse, Replicate, Reply
 from stelae.server.master.core.exactly_once import identified, known_verdict, refusal
-from stelae.server.master.core.leadership import MasterLeadership
+from stelae.server.master.core.leadership import MasterLeadership, WaitingChange
 from stelae.server.master.core.mutations import Context, Mutation
 from stelae.server.master.core.operations import BatchOutcome, Settled
 from stelae.server.master.core.reconcile import ClusterView
@@ -27,6 +28,8 @@ from stelae.spi.ids import NodeId, OpId
 from stelae.wire.refusals import HandlerFailed
 
 log = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
 
 
 class ChangeRequests:
@@ -41,24 +44,17 @@ class ChangeRequests:
         self._tokens = tokens
 
     def ask(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
-        """Answer a request from an outcome on record, begin it, or let it wait for a lock."""
-        try:
-            planned = self._answer_or_plan(event, view, leadership)
-        except (CallerError, RetryableError) as error:
-            return [_refuse(event.token, error)]
-        except Exception:
-            # Without an outcome on record, a delayed copy of the request may be carried out, so this is no CallerError.
-            log.exception("change refused without a record client=%s sequence=%d", *_identity(event))
-            return [_refuse(event.token, HandlerFailed("unexpected error; the log of the master has its traceback"))]
-        if not isinstance(planned, Mutation):
-            return [_tell(event.token, planned)]
-        effects = self.begin(planned, leadership, event.token)
+        """Answer a request from an outcome on record, begin it, or let it wait for a lock.
+
+        If it waits already, because its client asks again, the new request takes the place of the old one."""
+        effects = self._answer_at_once(event, view, leadership)
         if effects:
             return effects
-        if len(leadership.waiting) >= self._settings.changes_in_flight_max:
-            return [_refuse(event.token, TableBusy("another change of the same table or name is under way; ask again"))]
-        leadership.waiting.append(event)
-        return []
+        for place, one in enumerate(leadership.waiting):
+            if one.is_asked_again(event):
+                leadership.waiting[place] = WaitingChange(event, one.wanted)
+                return [_refuse(one.event.token, TableBusy("this request waits, and its client has asked again"))]
+        return self._begin_or_wait(event, view, leadership)
 
     def begin(self, mutation: Mutation, leadership: MasterLeadership, asked: int | None = None) -> list[Effect]:
         """Return the effects that replicate the mutation. There are none if a lock that it needs is taken."""
@@ -67,11 +63,19 @@ class ChangeRequests:
         return [] if operation is None else [Replicate(token, leadership.term, operation.batch)]
 
     def retry(self, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
-        """Try the requests again that wait for locks, oldest first."""
+        """Try the requests again that wait for locks, oldest first.
+
+        Planning may take long, so one whose locks are still taken is not planned."""
         waiting, leadership.waiting = leadership.waiting, deque()
         effects: list[Effect] = []
-        for event in waiting:
-            effects += self.ask(event, view, leadership)
+        for one in waiting:
+            answer = self._answer_at_once(one.event, view, leadership)
+            if answer:
+                effects += answer
+            elif leadership.operations.locks.are_free(one.wanted):
+                effects += self._begin_or_wait(one.event, view, leadership)
+            else:
+                leadership.waiting.append(one)
         return effects
 
     def decided(self, event: Decided, leadership: MasterLeadership, applied: OpId) -> list[Effect]:
@@ -88,23 +92,38 @@ class ChangeRequests:
         """Refuse all waiting requests, because this master has stepped down.
 
         The clients ask the next leader, with the same identity."""
-        effects: list[Effect] = [_refuse(event.token, NotLeader(leader), leader) for event in leadership.waiting]
+        effects: list[Effect] = [_refuse(one.event.token, NotLeader(leader), leader) for one in leadership.waiting]
         for operation in leadership.operations.abandon():
             if operation.asked is not None:
                 effects.append(_refuse(operation.asked, _unknown("this master leads no more"), leader))
         return effects
 
-    def _answer_or_plan(
-        self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership
-    ) -> ChangeOutcome | Mutation:
-        """Return the outcome on record, or the planned change, encoded. Changes nothing but the random generator."""
-        verdict = known_verdict(view.catalog, event.request)
-        if verdict is not None:
-            return verdict
-        if leadership.is_full:
-            limit = self._settings.changes_in_flight_max
-            raise Overloaded(f"{limit} changes are under way; ask again")
-        return self._plan(event, view)
+    def _answer_at_once(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
+        """Return the answer that needs no plan, or nothing."""
+
+        def answer() -> list[Effect]:
+            verdict = known_verdict(view.catalog, event.request)
+            if verdict is not None:
+                return [_tell(event.token, verdict)]
+            if leadership.is_full:
+                limit = self._settings.changes_in_flight_max
+                raise Overloaded(f"{limit} changes are under way; ask again")
+            return []
+
+        return _or_refused(event, answer)
+
+    def _begin_or_wait(self, event: ChangeAsked, view: ClusterView, leadership: MasterLeadership) -> list[Effect]:
+        """Plan a change, and begin it or let it wait for a lock."""
+        planned = _or_refused(event, lambda: self._plan(event, view))
+        if not isinstance(planned, Mutation):
+            return planned
+        effects = self.begin(planned, leadership, event.token)
+        if effects:
+            return effects
+        if len(leadership.waiting) >= self._settings.changes_in_flight_max:
+            return [_refuse(event.token, TableBusy("another change of the same table or name is under way; ask again"))]
+        leadership.waiting.append(WaitingChange(event, planned.locks))
+        return []
 
     def _plan(self, event: ChangeAsked, view: ClusterView) -> Mutation:
         context = Context(
@@ -135,6 +154,18 @@ class ChangeRequests:
             fact = f"the change could not be replicated, and has no effect: {reason}"
             return [_refuse(operation.asked, NotReplicated(f"{fact}; ask again"))]
         return [_refuse(operation.asked, _unknown(reason))]
+
+
+def _or_refused(event: ChangeAsked, work: Callable[[], _Made]) -> _Made | list[Effect]:
+    """Return what ``work`` makes, which changes nothing else, or the refusal that answers the request if it raises."""
+    try:
+        return work()
+    except (CallerError, RetryableError) as error:
+        return [_refuse(event.token, error)]
+    except Exception:
+        # Without an outcome on record, a delayed copy of the request may be carried out, so this is no CallerError.
+        log.exception("change refused without a record client=%s sequence=%d", *_identity(event))
+        return [_refuse(event.token, HandlerFailed("unexpected error; the log of the master has its traceback"))]
 
 
 def _reason(event: ChangeAsked, error: Exception) -> CallerError:

@@ -16,7 +16,7 @@ from stelae.protocol.master_messages import CatalogReadRequest
 from stelae.server.master.core.batches import CatalogBatch, joined
 from stelae.server.master.core.catalog import Catalog
 from stelae.server.master.core.events import ChangeAsked
-from stelae.server.master.core.locks import Locks
+from stelae.server.master.core.locks import LockRequest, Locks
 from stelae.server.master.core.operations import CatalogOperation, Operations
 from stelae.server.master.core.policy_views import PolicyViews
 from stelae.server.master.core.proposals import PolicyProposal
@@ -73,13 +73,26 @@ def _place(action: ServerAction) -> _Place:
     return type(action), action.node_id, action.tablet_id
 
 
+class WaitingChange(msgspec.Struct, frozen=True):
+    """A change that waits for locks. ``wanted`` are those of its last plan: it is planned again once they are free."""
+
+    event: ChangeAsked
+    wanted: LockRequest
+
+    def is_asked_again(self, event: ChangeAsked) -> bool:
+        """Return whether a request is for the same change, under the same identity."""
+        mine, other = self.event.request, event.request
+        same = (mine.client_id, mine.sequence) == (other.client_id, other.sequence)
+        return same and mine.change == other.change
+
+
 class MasterLeadership:
     """The leadership of this master in one term. Its attributes belong to the core."""
 
     def __init__(self, term: int, settings: MasterSettings, tablets: Iterable[TabletId] = ()) -> None:
         self.term = term
         self.operations = Operations(Locks())
-        self.waiting: deque[ChangeAsked] = deque()
+        self.waiting: deque[WaitingChange] = deque()
         self.reads: dict[int, CatalogReadRequest] = {}
         self.dirty: dict[TabletId, None] = {}
         self.pacer = Pacer(settings.action_retry_ms)

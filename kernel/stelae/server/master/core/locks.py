@@ -30,14 +30,17 @@ class Locks:
 
     def acquire(self, owner: int, wanted: LockRequest) -> bool:
         """Take all locks, or none. Return whether they were taken."""
-        if not self._written.isdisjoint((*wanted.write, *wanted.read)):
-            return False
-        if any(name in self._read for name in wanted.write):
+        if not self.are_free(wanted):
             return False
         self._written.update(wanted.write)
         self._read.update(wanted.read)
         self._held.setdefault(owner, []).append(wanted)
         return True
+
+    def are_free(self, wanted: LockRequest) -> bool:
+        """Return whether all locks can be taken now."""
+        written, read = self._written, self._read.keys()
+        return written.isdisjoint(wanted.write) and written.isdisjoint(wanted.read) and read.isdisjoint(wanted.write)
 
     def release(self, owner: int) -> None:
         """Release all locks of an owner. It may have none."""
