@@ -22,6 +22,7 @@ import msgspec
 
 from stelae.host.directory_layout import DirectoryLayout
 from stelae.host.metadata_files import FileKind, MetadataMissing, load, save
+from stelae.host.superblock import SuperblockFile
 from stelae.lifecycle.directory_size import bytes_below
 from stelae.spi.errors import BadIdentifier, StorageError
 from stelae.spi.ids import TabletId, tablet_id
@@ -30,6 +31,8 @@ from stelae.spi.settings import setting
 
 CONTENTS = ("data", "wals")
 PARTS = {"about", "superblock", "consensus-meta", *CONTENTS}
+CONVERTED = "wals-"
+"""The names of the logs that a conversion replaced begin so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,20 @@ def purge(files: Files, layout: DirectoryLayout, names: list[str]) -> None:
     for name in names:
         files.remove_tree(directory_of(layout, name))
     files.sync_directory(layout.quarantine)
+
+
+def is_superseded(files: Files, layout: DirectoryLayout, one: Quarantined) -> bool:
+    """Return whether a directory is the last data of no replica: a copy or a new replica has taken its place. Blocks.
+
+    The superblock of its tablet names another directory, or none. A log that a conversion replaced is superseded, too.
+    If the superblock is gone or cannot be read, that is not known."""
+    if not one.of_deletion:
+        return one.name.startswith(CONVERTED)
+    try:
+        block = SuperblockFile(files, layout, tablet_of(one.name)).load()
+    except (StorageError, MetadataMissing):
+        return False
+    return block.quarantine != directory_of(layout, one.name).removeprefix(f"{layout.root}/")
 
 
 def directory_of(layout: DirectoryLayout, name: str) -> str:

@@ -21,11 +21,10 @@ from stelae.lifecycle.copy_environment import CopyControlFlags, CopyEnvironment
 from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_guards import REPLACED, CopyRefusal, CopyRefusalCode, TargetFacts, TargetState, refusal
-from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
+from stelae.lifecycle.copy_space import CopySpace
 from stelae.lifecycle.copy_states import CANCELLABLE, CopyPhase, CopySequence, CopyState, CopyStepOutcome
 from stelae.lifecycle.copy_target_facts import gather
-from stelae.lifecycle.directory_size import bytes_below
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.spi.copy_plan import CopyPlan, CopySnapshot, Fences
 from stelae.spi.errors import Corrupt, Full, Overloaded, StelaeError
@@ -172,30 +171,27 @@ class TabletCopy:
             return CopyStepOutcome.REFUSED
         if self.sequence.marked:
             return CopyStepOutcome.DONE
-        if (too_large := (yield from self._too_large())) is not None:
-            self.sequence.rounds = 0
-            return self._refuse(too_large)
-        again = yield from self._check()
-        if again is CopyStepOutcome.REFUSED:
+        fits = yield from self._make_room()
+        if fits is CopyStepOutcome.REFUSED:
             self.sequence.rounds = 0  # No other source changes that.
-        return again
+        return fits
 
-    def _too_large(self) -> Steps[CopyRefusal | None]:
-        """Return why the copy would not fit on this node. A replica that lags is not set aside for it then.
+    def _make_room(self) -> Steps[CopyStepOutcome]:
+        """Refuse the copy if it does not fit on this node. A replica that lags is not set aside for it then.
 
-        Files of rows are moved out of the stage. The log and an export are written a second time, for the engines."""
-        node, limit = self._env.node, self._env.settings.bytes_max
-        items = self._snapshot.items
-        size_bytes = sum(item.size_bytes for item in items)
-        twice_bytes = sum(item.size_bytes for item in items if kind_of(item.name) is not ItemKind.ROWS)
-        free_bytes: int = yield OffLoop(lambda: node.files.space_left(node.layout.root))
-        held: int = yield OffLoop(lambda: bytes_below(node.files, node.layout.stage_of(self.asked.tablet_id)))
-        needed_bytes = size_bytes + twice_bytes - held
-        if size_bytes <= limit and needed_bytes <= free_bytes:
-            return None
-        fact = f"the copy has {size_bytes} bytes, and a stage may have {limit}; it needs {needed_bytes} more bytes on "
-        fact += f"the disk, of which {free_bytes} are free"
-        return CopyRefusal(CopyRefusalCode.TOO_LARGE, f"{fact}; free space, or raise [stage] bytes_max")
+        What is removed for it is an effect, so the guards are applied before it, and once more because it takes long
+        (rule 17)."""
+        space = CopySpace(self._env, self.asked.tablet_id, self._snapshot, self.control.cancelled)
+        if not (yield from space.fits()):
+            too_large = yield from space.refusal()
+            if too_large is None:
+                again = yield from self._check()
+                if again is CopyStepOutcome.REFUSED:
+                    return again
+                too_large = yield from space.make()
+            if too_large is not None:
+                return self._refuse(too_large)
+        return (yield from self._check())
 
     def _fence_refusal(self, last: OpId | None) -> CopyRefusal | None:
         node = self._env.node

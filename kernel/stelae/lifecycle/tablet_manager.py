@@ -29,7 +29,7 @@ from stelae.lifecycle.deletion import (
     write_tombstone,
 )
 from stelae.lifecycle.leader_hints import repeat_hint
-from stelae.lifecycle.quarantine import DeletionRecord, purge, tablet_of
+from stelae.lifecycle.quarantine import DeletionRecord, Quarantined, is_superseded, purge, tablet_of
 from stelae.lifecycle.startup_decisions import StartupAction, TabletFinding
 from stelae.lifecycle.tablet_loader import TabletLoader
 from stelae.spi.errors import CallerError, StelaeError, Unavailable
@@ -128,7 +128,7 @@ class TabletManager:
         ``name`` is not the name of such a directory. To remove large directories takes long, so it is done in the pool
         for scans, where it does not delay votes."""
         tablet_id = tablet_of(name)
-        self._run(tablet_id, "purged", self._purge(tablet_id, name), done, pool=self._node.scans)
+        self._run(tablet_id, "purged", self.purge_steps(name), done, pool=self._node.scans)
 
     def operation(self, tablet_id: TabletId) -> str:
         """Return the operation on a tablet that is in progress, as a past participle, or an empty text."""
@@ -350,11 +350,22 @@ class TabletManager:
         yield WithLog(lambda wal: set_log_aside(node.layout, tombstone, wal.set_aside))
         node.writer.close_log(tombstone.log_id)
 
-    def _purge(self, tablet_id: TabletId, name: str) -> Steps[None]:
+    def purge_steps(self, name: str, *, superseded: Quarantined | None = None) -> Steps[None]:
+        """Remove a directory of the quarantine, while the caller holds the lock of its tablet. Not for pools of votes.
+
+        With ``superseded``, what the caller knows of it, it is removed only if it still is superseded. Raises
+        ``Unavailable`` if it is not, or the deletion of the tablet is not complete."""
+        node, tablet_id = self._node, tablet_of(name)
         found = yield from self.look(tablet_id)
         if found.decision.action is StartupAction.ROLL_FORWARD:
             raise Unavailable(f"the deletion of tablet {tablet_id} is not complete: its log is not in quarantine yet")
-        yield OffLoop(lambda: purge(self._node.files, self._node.layout, [name]))
+
+        def work() -> None:
+            if superseded is not None and not is_superseded(node.files, node.layout, superseded):
+                raise Unavailable(f"{name} has the last data of a deleted replica of tablet {tablet_id}")
+            purge(node.files, node.layout, [name])
+
+        yield OffLoop(work)
 
     def start_again(self, replica: Replica) -> Steps[None]:
         """Start a replica again that was shut down, from its files. A tombstone stays one.

@@ -17,9 +17,11 @@ from tests.unit.lifecycle.disk_node import LAYOUT, SCHEMA, TABLET
 from tests.unit.lifecycle.test_interrupted_copy import LOST
 from tests.unit.lifecycle.test_tablet_copy import begun, network
 
+OF_COPIES = (f"{LAYOUT.stage_of(TABLET)}/", LAYOUT.data_of(TABLET))
 
-def removing_in(node: CopyNode) -> set[str]:
-    """The pools in which files of copies are removed from now on."""
+
+def removing_in(node: CopyNode, *places: str) -> set[str]:
+    """The pools in which files in certain places are removed from now on: those of copies, if none is given."""
     pools, running = set[str](), ["loop"]
 
     def pool(name: str) -> Any:
@@ -36,10 +38,10 @@ def removing_in(node: CopyNode) -> set[str]:
         return SimpleNamespace(run=run)
 
     def hook(operation: str, path: str) -> None:
-        if operation.startswith("remove") and path.startswith((f"{LAYOUT.stage_of(TABLET)}/", LAYOUT.data_of(TABLET))):
+        if operation.startswith("remove") and path.startswith(places or OF_COPIES):
             pools.add(running[-1])
 
-    node.node.scans, node.node.metadata_pool = pool("scans"), pool("metadata")
+    node.node.scans, node.node.copies, node.node.metadata_pool = pool("scans"), pool("copies"), pool("metadata")
     node.disk.faults.hook = hook
     return pools
 
