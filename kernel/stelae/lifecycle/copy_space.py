@@ -4,6 +4,8 @@ Source: ``durability.md`` rules 21 and 22. Stages that no copy uses go first, th
 are superseded, each the oldest first. Nothing is removed if all of that would not be enough. A directory that the
 superblock of its tablet names stays: it is the last data of a deleted replica, and of one whose copy is abandoned.
 
+The same holds for a copy of rows alone.
+
 Each is removed under the lock of its tablet. The tablet that is copied is locked already. Large directories take long,
 so they are removed in the pool for scans or in that for copies, and never in the one that votes use."""
 

@@ -18,6 +18,7 @@ from stelae.lifecycle.copy_facts import CopyFacts
 from stelae.lifecycle.copy_fences import CopyFences, inconsistent
 from stelae.lifecycle.copy_items import ItemKind, kind_of
 from stelae.lifecycle.copy_source import ALL_DAMAGED, ChosenSource
+from stelae.lifecycle.copy_space import CopySpace
 from stelae.lifecycle.copy_stage import CopyStage
 from stelae.lifecycle.copy_states import CopyPhase, CopyStepOutcome
 from stelae.spi.copy_plan import CopyOffer, CopyPlan, CopySnapshot, Fences
@@ -88,6 +89,7 @@ class RowsFetch:
         found = yield from self._open(source)
         if found is None:
             return None
+        yield from self._make_room(found.snapshot)
         outcome = yield from self._fetch(found.snapshot)
         self._check_cancelled()
         if outcome in _ENDS:
@@ -139,6 +141,20 @@ class RowsFetch:
         if snapshot.base.index > applied.index:
             return f"its rows are as of {snapshot.base}, and this replica knows entries up to {applied} as committed"
         return ""
+
+    def _make_room(self, snapshot: CopySnapshot) -> Steps[None]:
+        """Have room made for the rows if they do not fit on the disk. Raises ``Unavailable`` if that is not enough.
+
+        What is removed for them is an effect, so the guards are applied again before it (rule 17)."""
+        space = CopySpace(self._env, self._asked.tablet_id, snapshot, self._control.cancelled)
+        if (yield from space.fits()):
+            return
+        refused = yield from space.refusal()
+        if refused is None and (self._replica.failure or self._asked.term < self._replica.status.term):
+            raise Unavailable("the replica has failed, or knows a later term by now; its leader asks again")
+        refused = refused or (yield from space.make())
+        if refused is not None:
+            raise Unavailable(str(refused))
 
     # -- the bytes -----------------------------------------------------------------------------------
 

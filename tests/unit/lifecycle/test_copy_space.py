@@ -20,6 +20,8 @@ from stelae.spi.ids import OpId, TabletId
 from tests.unit.lifecycle.copy_node import CopyNode, check_complete, check_tombstone, tombstone_disk
 from tests.unit.lifecycle.disk_node import LAYOUT, OTHER, TABLET
 from tests.unit.lifecycle.test_removal_pool import removing_in
+from tests.unit.lifecycle.test_rows_copy import ask as ask_for_rows
+from tests.unit.lifecycle.test_rows_copy import state, witness, witness_disk
 from tests.unit.lifecycle.test_tablet_copy import ADOPTED, SERVED, VOTED, lagging, network
 
 ITEMS = SERVED.snapshot.items
@@ -283,3 +285,45 @@ def test_nothing_is_removed_in_the_pool_that_votes_use() -> None:
     leave_free(node, 10)
     assert node.ask_until_end(hosted=True).sequence.committed
     assert f"{OTHER}.1" not in kept(node) and pools == {"scans", "copies"}
+
+
+# -- rows for a witness ----------------------------------------------------------------------------
+
+
+def witness_on_a_full_disk(purgeable_bytes: int) -> CopyNode:
+    node = witness(witness_disk())
+    quarantined(node, OTHER, purgeable_bytes, 5)
+    leave_free(node, 10, until_set_aside=False)
+    return node
+
+
+def test_rows_for_a_witness_have_superseded_data_removed() -> None:
+    node = witness_on_a_full_disk(NEEDED_BYTES + METADATA_BYTES)
+    assert ask_for_rows(node).committed and kept(node) == set()
+    assert state(node.disk) == "complete"
+
+
+def test_rows_that_do_not_fit_remove_nothing() -> None:
+    """They were fetched until the disk was full."""
+    node = witness_on_a_full_disk(100)
+    tree = node.disk.tree()
+    copy = ask_for_rows(node)
+    assert copy.reason.startswith("TOO_LARGE: the copy needs ") and not copy.begun
+    assert node.disk.tree() == tree and node.network.open == set()
+
+
+@pytest.mark.parametrize("change", ["failure", "term"])
+def test_a_witness_that_no_longer_meets_the_guards_removes_nothing(change: str) -> None:
+    node = witness_on_a_full_disk(2 * NEEDED_BYTES)
+    replica, space_left, tree = node.peers.replicas[TABLET], node.disk.space_left, node.disk.tree()
+
+    def changes(path: str) -> int:
+        if change == "failure":
+            replica.failure = "a broken disk"  # type: ignore[misc]
+        else:
+            vars(replica.status).update(term=99)
+        return space_left(path)
+
+    node.disk.space_left = changes  # type: ignore[method-assign]
+    assert "has failed, or knows a later term" in ask_for_rows(node).reason
+    assert node.disk.tree() == tree
