@@ -261,6 +261,8 @@ class FactFeed:
         for hook in self._hooks("on_replica_on_disk"):
             hook(node, state)
         node.on_disk = state
+        if state is ReplicaOnDisk.BEGUN:
+            node.block = None  # The creation of an empty replica begins where nothing is, maybe after an undone copy.
 
     def copy_asked(self, node: ObservedNode, asked: StartCopy) -> None:
         """A leader asks the node of a member to copy the tablet."""

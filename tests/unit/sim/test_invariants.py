@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from stelae.sim.history import ClientAction, HistoryRow
+from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
 from stelae.sim.invariants import INVARIANTS
 from stelae.spi.consensus import ReadReady, Role
 from stelae.spi.ids import OpId
@@ -19,7 +20,7 @@ from tests.unit.sim.consensus_stories import (
     same_op_id_other_body,
     two_leaders,
 )
-from tests.unit.sim.copy_stories import FAULTLESS_COPIES
+from tests.unit.sim.copy_stories import FAULTLESS_COPIES, copying
 from tests.unit.sim.epoch_stories import FAULTLESS_EPOCHS
 from tests.unit.sim.leader_change_stories import FAULTLESS_LEADER_CHANGES
 from tests.unit.sim.member_stories import (
@@ -40,6 +41,16 @@ def test_an_invariant_reports_its_violations(invariant: str, story: Callable[[Ri
     rig = Rig()
     story(rig)
     assert rig.violated == invariant
+
+
+def test_the_creation_of_an_empty_replica_is_not_taken_for_the_end_of_an_undone_copy() -> None:
+    """A damaged item was left in the stage, and the invariant about copied items blamed the new replica."""
+    rig = Rig()
+    rig.world.copies = True
+    node = rig.world.nodes[2]
+    rig.facts.superblock_saved(node, copying(None), None, ())
+    rig.facts.replica_on_disk(node, ReplicaOnDisk.BEGUN)
+    assert node.block is None
 
 
 def test_every_invariant_has_a_story_that_violates_it() -> None:
