@@ -167,17 +167,22 @@ def test_a_server_that_is_back_in_time_keeps_its_replica_and_the_spare_goes(tmp_
     asyncio.run(scenario())
 
 
+async def with_one_replica_stopped(scene: Scene) -> tuple[NodeId, set[NodeId]]:
+    """Stop one server with a replica. Return it, and the members once the only spare server has taken its place."""
+    cluster, members = scene.cluster, set(config_of(scene.cluster, scene.tablet))
+    (spare,) = set(cluster.servers) - members
+    stopped = min(members)
+    await cluster.stop(stopped)
+    return stopped, members - {stopped} | {spare}
+
+
 def test_a_server_whose_disk_is_lost_is_replaced_and_its_old_name_votes_no_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4) as scene:
             cluster, table, tablet = scene.cluster, scene.table, scene.tablet
-            members = set(config_of(cluster, tablet))
-            (spare,) = set(cluster.servers) - members
-            lost = min(members)
-            await cluster.stop(lost)
+            lost, healed = await with_one_replica_stopped(scene)
             shutil.rmtree(tmp_path / lost)
             await cluster.start(lost)  # With its old name, and nothing else.
-            healed = members - {lost} | {spare}
             await until(lambda: set(config_of(cluster, tablet)) == healed)
             await until(lambda: is_whole(cluster, tablet, healed))
             assert tablet not in cluster.nodes[lost].replicas
@@ -205,15 +210,12 @@ def test_a_replica_that_does_not_start_is_replaced_and_what_is_left_of_it_is_del
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4) as scene:
             cluster, tablet = scene.cluster, scene.tablet
-            members = set(config_of(cluster, tablet))
-            (spare,) = set(cluster.servers) - members
-            broken = min(members)
-            await cluster.stop(broken)
+            broken, healed = await with_one_replica_stopped(scene)
             shutil.rmtree(tmp_path / broken / "wals")
             (tmp_path / broken / "wals").mkdir()
             await cluster.start(broken)
             assert "the log is gone" in cluster.nodes[broken].failed_tablets[tablet]
-            await deleted_once_replaced(scene, tmp_path, broken, members - {broken} | {spare})
+            await deleted_once_replaced(scene, tmp_path, broken, healed)
 
     asyncio.run(scenario())
 
@@ -227,17 +229,14 @@ def test_a_replica_with_a_flipped_byte_in_its_metadata_is_replaced_and_what_is_l
     async def scenario() -> None:
         async with with_a_table(tmp_path, 4) as scene:
             cluster, tablet = scene.cluster, scene.tablet
-            members = set(config_of(cluster, tablet))
-            (spare,) = set(cluster.servers) - members
-            broken = min(members)
-            await cluster.stop(broken)
+            broken, healed = await with_one_replica_stopped(scene)
             path = tmp_path / broken / file / tablet
             spoiled = bytearray(path.read_bytes())
             spoiled[30] ^= 1
             path.write_bytes(spoiled)
             await cluster.start(broken)
             assert "cannot be read" in cluster.nodes[broken].failed_tablets[tablet]
-            block = await deleted_once_replaced(scene, tmp_path, broken, members - {broken} | {spare})
+            block = await deleted_once_replaced(scene, tmp_path, broken, healed)
             assert block.tombstone == "UNKNOWN"
             place = tmp_path / broken / str(block.quarantine)
             assert {part.name for part in place.iterdir()} >= {"about", "superblock", "consensus-meta", "wals"}
