@@ -50,6 +50,18 @@ def copy_no_results(original: Original, *arguments: Any) -> Any:
     return msgspec.structs.replace(original(*arguments), results=b"")
 
 
+def keep_the_flushed_op_id_of_the_log(original: Original, block: Any, *arguments: Any) -> Any:
+    return msgspec.structs.replace(original(block, *arguments), flushed=block.flushed)
+
+
+def begin_with_the_older_config(original: Original, given: Any, known: Any, node_id: NodeId) -> Any:
+    return known
+
+
+def promise_nothing(original: Original, known: Any, tombstone: Any) -> Any:
+    return msgspec.structs.replace(tombstone, tombstone=ZERO)
+
+
 def delete_whatever_was_seen(original: Original, self: Any, committed: Any, tablet_id: Any, seen: Any) -> None:
     return None
 

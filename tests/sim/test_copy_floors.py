@@ -14,6 +14,7 @@ MORE_SEEDS = range(41, 301)
 
 OFTEN = {
     "copies.hosted",
+    "copies.rows_reached_log",
     "copies.undone_to_tombstone",
     "copies.voted",
     "deletions.done",
@@ -35,6 +36,9 @@ OFTEN = {
     "start_copy.arrived",
     "start_copy.hosted_already",
     "start_copy.under_way",
+    "witness.created",
+    "witness.created_over_tombstone",
+    "witness.promoted",
 }
 """The first seeds show these."""
 

@@ -5,7 +5,7 @@ It keeps the first violation, and the run ends there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from stelae.host.new_replica import NewReplica
 from stelae.host.start_copy import StartCopy
@@ -13,6 +13,13 @@ from stelae.host.superblock import DataState, Superblock
 from stelae.sim.coverage import Coverage
 from stelae.sim.history import SCHEMA, ClientAnswer, ClientOperation
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.hosting.superblock_changes import (
+    ON_DISK_AFTER,
+    ON_DISK_WHILE,
+    rows_are_copied,
+    rows_reach_log,
+    state_change,
+)
 from stelae.sim.invariants import INVARIANTS, AppliedRequest, FactListener, ObservedLookup, ObservedScan, Violation
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
@@ -297,27 +304,33 @@ class FactFeed:
 
     def superblock_begins(self, node: ObservedNode, block: Superblock) -> None:
         """A superblock is about to be written. After a crash there is this one or the one before."""
-        if self.world.copies and (state := _ON_DISK_WHILE.get(_change(node.block, block))) is not None:
+        if self.world.copies and (state := ON_DISK_WHILE.get(state_change(node.block, block))) is not None:
             node.on_disk = state
 
     def superblock_saved(
         self, node: ObservedNode, block: Superblock, log: LogModel | None, unsynced: Sequence[str]
     ) -> None:
         """A superblock is durable. ``log`` is the model of its log, ``unsynced`` its store's files that are not."""
-        before, change = node.block, _change(node.block, block)
+        before, change = node.block, state_change(node.block, block)
         for hook in self._hooks("on_superblock"):
             hook(node, before, block, log)
         node.block = block
-        if self.world.copies and (state := _ON_DISK_AFTER.get(change)) is not None:
+        if self.world.copies and (state := ON_DISK_AFTER.get(change)) is not None:
             node.on_disk = state
         if change == (DataState.READY, DataState.DELETED):
             node.status, node.rows_damaged = None, False
             self.node_changed(node, NodeChange.REPLICA_DELETED)
         if block.data_state is not DataState.READY:
-            node.flushed, node.floor = ZERO, 0
-        elif change == (DataState.COPYING, DataState.READY) and not block.log_only:
+            node.flushed, node.floor, node.log_only = ZERO, 0, False
+            return
+        node.log_only = block.log_only
+        if rows_are_copied(before, block):
+            node.flushed = ZERO  # Rows that are copied to a log may be older than what the log was not needed for.
             node.floor_max = max(other.floor_max for other in self.world.nodes)  # The copied files have their source's.
             self.saved(node, block, unsynced)
+        if rows_reach_log(before, block):
+            self.node_changed(node, NodeChange.ROWS_COPIED)
+            self.coverage.hit("copies.rows_reached_log")
 
     def replica_found(self, node: ObservedNode, block: Superblock | None, *, exists: bool) -> None:
         """A node has started, has that superblock, and has a replica or has none."""
@@ -330,6 +343,7 @@ class FactFeed:
         node.on_disk = ReplicaOnDisk.WHOLE if exists else without
         if tombstone:
             node.flushed, node.floor = ZERO, 0
+        node.log_only = exists and block is not None and block.log_only
         node.block = block
 
     def floor_raised(self, node: ObservedNode, floor: int) -> None:
@@ -372,29 +386,6 @@ class FactFeed:
         assert ready.commit is not None
         node.commit = max(node.commit, ready.commit)
         self.world.learn_commit(node, ready.commit)
-
-
-_Change: TypeAlias = tuple[DataState | None, DataState]
-
-
-def _change(before: Superblock | None, after: Superblock) -> _Change:
-    return None if before is None else before.data_state, after.data_state
-
-
-_ON_DISK_WHILE: Mapping[_Change, ReplicaOnDisk] = {
-    (DataState.READY, DataState.DELETED): ReplicaOnDisk.LEAVING,
-    (DataState.COPYING, DataState.READY): ReplicaOnDisk.ENDING,
-}
-"""What a crash may leave while a superblock is written. The creation of an empty replica reports its own steps."""
-
-_ON_DISK_AFTER: Mapping[_Change, ReplicaOnDisk] = {
-    (DataState.READY, DataState.DELETED): ReplicaOnDisk.TOMBSTONE,
-    (DataState.DELETED, DataState.COPYING): ReplicaOnDisk.TOMBSTONE,
-    (DataState.COPYING, DataState.DELETED): ReplicaOnDisk.TOMBSTONE,
-    (None, DataState.COPYING): ReplicaOnDisk.BEGUN,
-    (DataState.COPYING, DataState.READY): ReplicaOnDisk.WHOLE,
-}
-"""What the disk has once a superblock is durable."""
 
 
 def _no_listener(_position: int) -> None:

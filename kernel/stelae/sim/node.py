@@ -15,6 +15,7 @@ from stelae.sim.disk import PowerLost, VirtualDisk
 from stelae.sim.draw import below, between, chance, pick, skewed, stream
 from stelae.sim.hosting.lost_files import remove_replica
 from stelae.sim.hosting.replica_on_disk import ReplicaOnDisk
+from stelae.sim.hosting.superblock_changes import rows_are_copied
 from stelae.sim.hosting.work_durations import WorkDurations
 from stelae.sim.log_model import LogModel
 from stelae.sim.node_change import NodeChange
@@ -418,8 +419,7 @@ class SimNode:
             block = decode(SUPERBLOCK, data, path)
             if block.data_state is not DataState.READY and self.running is not None:
                 self.running.store_files.set_aside()
-            before = self.view.block
-            if before is not None and (before.data_state, block.data_state) == (DataState.COPYING, DataState.READY):
+            if rows_are_copied(self.view.block, block):
                 self._judge_items(disk)
             self._context.facts.superblock_saved(self.view, block, self._models.get(block.log_id), unsynced)
 

@@ -224,12 +224,17 @@ class NodeStart:
 
     def _begin(self, running: RunningNode, replica: Replica) -> None:
         """Start a replica that was created or copied while the node runs."""
-        if replica.log == LogId(TABLET, 1):
-            self._context.coverage.hit("witness.created" if replica.log_only else "new_replica.created")
-            self._context.facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
+        coverage, facts = self._context.coverage, self._context.facts
+        if replica.log_only:
+            over_tombstone = replica.log != LogId(TABLET, 1)
+            coverage.hit("witness.created_over_tombstone" if over_tombstone else "witness.created")
+            facts.node_changed(self._node, NodeChange.WITNESS_CREATED)
+        elif replica.flusher.superblock.flushed != ZERO:
+            coverage.hit("copies.hosted")
+            facts.node_changed(self._node, NodeChange.REPLICA_COPIED)
         else:
-            self._context.coverage.hit("copies.hosted")
-            self._context.facts.node_changed(self._node, NodeChange.REPLICA_COPIED)
+            coverage.hit("new_replica.created")
+            facts.node_changed(self._node, NodeChange.REPLICA_CREATED)
         self._begin_replica(running.clock, replica)
         running.snapshot_reader = self._start_snapshot_reader(replica)
 

@@ -111,8 +111,9 @@ class ProfileKind(StrEnum):
     """Leaders also read by leases and hand over often, while clocks drift as far as the bound allows. In a third of the
     runs, members change."""
     COPIES = "copies"
-    """As ``MEMBERSHIP``, without witnesses. Logs are short, so members that lag or are added get copies of
-    another replica. Replicas of nodes that are no members any more are deleted, and vote as tombstones."""
+    """As ``MEMBERSHIP``. Logs are short, so members that lag or are added get copies of another replica, and witnesses
+    that become voters get its rows. Replicas of nodes that are no members any more are deleted, and vote as
+    tombstones."""
     LOOKUPS = "lookups"
     """As ``STANDARD``. Clients read rows by lookups instead of scans. One looks keys up, and scans few rows at a
     time, as of past times."""
@@ -160,7 +161,7 @@ def _draw_copies(seed: int) -> Profile:
     rng, profile = stream(seed, "profile/copies"), _draw_membership(seed)
     return replace(
         profile,
-        witnesses=False,
+        witnesses=chance(stream(seed, "profile/copied_witnesses"), WITNESSES),
         copies=True,
         lagging_peer_bytes_max=pick(rng, (1, 1_000, 4_000)),
         segment_bytes=4_096,

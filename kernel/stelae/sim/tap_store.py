@@ -64,9 +64,12 @@ class StoreTap(TabletStore):
         config: Any,
         services: EngineServices,
     ) -> Self:
-        """Open a store as ``engine`` does, put a tap on it, and report the checksum as of the flushed entry."""
+        """Open a store as ``engine`` does, put a tap on it, and report the checksum as of the flushed entry.
+
+        A store that is opened while the replica has only a log gets copied rows, and is not the replica's yet."""
         tap = cls(cls.engine.open(directory, manifest, flushed, schemas, config, services))
-        cls.facts.store_opened(cls.node, flushed)
+        if not cls.node.log_only:
+            cls.facts.store_opened(cls.node, flushed)
         cls.files.opened()
         if flushed.index:
             cls.facts.coverage.hit("store.opened_at_flushed")

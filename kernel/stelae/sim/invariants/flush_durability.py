@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from stelae.host.superblock import Superblock
+from stelae.sim.hosting.superblock_changes import rows_reach_log
 from stelae.sim.invariants.base import Invariant
+from stelae.sim.log_model import LogModel
 from stelae.sim.world import ObservedNode
 from stelae.spi.consensus import HardState, LogView
 from stelae.spi.ids import OpId
@@ -17,7 +19,10 @@ class FlushDurability(Invariant):
 
     A store never proposes more than its own log holds durably. When a superblock becomes durable, every file that its
     manifest needs is durable already, name and contents, and stays until another superblock is durable. The flushed op
-    id never decreases. A start accepts no log that ends below the flushed op id or begins above it."""
+    id never decreases. A start accepts no log that ends below the flushed op id or begins above it.
+
+    Rows that are copied to a replica which has only a log are as of an op id of that log, or of its base: the replica
+    goes on from there. Its log is still the one in which it acknowledged entries."""
 
     name: ClassVar[str] = "flush_durability"
     source: ClassVar[str] = "durability.md rules 3 and 24; contract store, 3"
@@ -33,6 +38,17 @@ class FlushDurability(Invariant):
             self.fail(f"the superblock of node {node.position} needs {', '.join(unsynced)}, which is not durable yet")
         elif block.flushed.index < node.flushed.index:
             self.fail(f"node {node.position} goes back from flushed {node.flushed} to {block.flushed}")
+
+    def on_superblock(
+        self, node: ObservedNode, before: Superblock | None, block: Superblock, log: LogModel | None
+    ) -> None:
+        """Check that the log of a replica which gets its rows continues them."""
+        if before is None or not rows_reach_log(before, block):
+            return
+        if block.log_id != before.log_id:
+            self.fail(f"node {node.position} gets rows, and its log changes from {before.log_id} to {block.log_id}")
+        elif log is None or log.op_id_at(block.flushed.index) != block.flushed:
+            self.fail(f"node {node.position} gets rows as of {block.flushed}, which its log does not have")
 
     def on_missing(self, node: ObservedNode, names: Sequence[str]) -> None:
         """Report files that were removed too early."""
