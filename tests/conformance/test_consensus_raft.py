@@ -19,10 +19,10 @@ from stelae.spi.consensus_events import (
     StandDown,
 )
 from stelae.spi.ids import ZERO, NodeId, OpId
-from stelae.spi.members import AddServer, ChangeRole, Member, MemberType, TabletConfig
+from stelae.spi.members import AddServer, Member, TabletConfig
 from stelae.spi.recovery_epoch import recovery_id
 from stelae.testing.conformance.consensus import ConsensusConformance, ConsensusHarness
-from stelae_consensus_raft import RaftEngine, config_change_rules, election, membership, raft_state
+from stelae_consensus_raft import config_change_rules, election, membership, raft_state
 from stelae_consensus_raft.commit_rule import RaftCommitRule
 from stelae_consensus_raft.config_change_rules import Refusal, changed_members
 from stelae_consensus_raft.config_history import ConfigHistory
@@ -41,12 +41,13 @@ from stelae_consensus_raft.ready_builder import ReadyBuilder
 from stelae_consensus_raft.recovery import RaftRecovery
 from stelae_consensus_raft.replication import Replicator
 from stelae_consensus_raft.vote_rules import VoterState, decide_vote
+from tests.conformance.consensus_plants import PlantedBug, assert_caught, names_of, raft_harness
 
 
 class TestRaft(ConsensusConformance):
     @pytest.fixture
     def harness(self) -> ConsensusHarness:
-        return _harness()
+        return raft_harness()
 
 
 # -- the suite bites: each planted bug is caught by the check that is named beside it --------------
@@ -278,49 +279,12 @@ def _aborts_what_is_appended(self: RaftTransfers) -> bool:
     return True
 
 
-def _serves_as_a_caretaker(self: RaftState) -> None:
-    self.serving = self.term > 0 and self.log.term_at(self.commit) == self.term
-    self.is_caretaker = False
-
-
-def _keeps_the_office(self: RaftTransfers, leadership: object) -> None:
-    return None
-
-
-def _hands_over_to_anybody(self: RaftTransfers, leadership: LeaderState, match_min: int = 0) -> NodeId | None:
-    return next((peer.node_id for peer in leadership.voting), None)
-
-
 def _heard_lately(self: Progress, since_us: int) -> bool:
     return self.heard_at_us >= since_us
 
 
 def _names_anybody(self: RaftTransfers, peer: object) -> str:
     return ""
-
-
-def _asks_for_no_rows(self: RaftMembership, leadership: object, change: object) -> None:
-    return None
-
-
-def _promotes_without_rows(self: RaftMembership, peer: Progress, now: MemberType) -> MemberType | None:
-    return MemberType.VOTER if now is MemberType.WITNESS or self._is_caught_up(peer) else None
-
-
-def _promotes_no_witness(self: RaftMembership, peer: Progress, now: MemberType) -> MemberType | None:
-    return MemberType.VOTER if now is MemberType.PRE_VOTER and self._is_caught_up(peer) else None
-
-
-def _lets_no_witness_win(self: RaftState) -> None:
-    LOAD_MEMBERS(self)
-    self._may_campaign = self._may_campaign and not self.is_caretaker
-
-
-def _forgets_who_was_demoted(config: TabletConfig, member: Member | None, change: ChangeRole) -> object:
-    found = RETYPED(config, member, change)
-    if isinstance(found, Refusal):
-        return found
-    return tuple(msgspec.structs.replace(one, was_voter=msgspec.UNSET) for one in found)
 
 
 def _looks_at_the_address_first(config: TabletConfig, member: Member | None, change: AddServer) -> object:
@@ -348,10 +312,6 @@ def _forgets_who_was_removed(config: TabletConfig, members: object) -> tuple[Nod
     return ()
 
 
-def _asks_no_idle_witness(self: Replicator, leadership: object, peer: object) -> bool:
-    return False
-
-
 def _asks_for_copies_without_a_probe(self: Replicator, leadership: object, peer: Progress) -> None:
     self._state.ready.copy_requests.append(CopyRequest(peer.node_id, peer.match + 1))
 
@@ -369,10 +329,6 @@ def _recovers_whatever_is_there(self: RaftRecovery, event: RecoverAlone) -> Refu
 
 
 def _recovers_beside_a_leader(self: RaftRecovery, term: int, survivor: NodeId) -> Refusal | None:
-    return None
-
-
-def _recovers_witnesses(self: RaftRecovery) -> Refusal | None:
     return None
 
 
@@ -399,7 +355,6 @@ PLANTED = [
     (RaftRecovery, "_changed_since", _recovers_whatever_is_there, "a_recovery_is_for_the_log"),
     (RaftRecovery, "_refusal", _recovers_beside_a_leader, "a_tablet_with_a_majority"),
     (RaftRecovery, "_refusal", _recovers_beside_a_leader, "a_survivor_that_stood_down"),
-    (RaftRecovery, "_not_a_survivor", _recovers_witnesses, "a_witness_is_no_survivor"),
     (RaftRecovery, "stand_down", _only_says_that_it_stands_down, "a_survivor_that_stood_down"),
     (RaftRecovery, "_has_stood_down", _counts_any_later_term_as_stood_down, "a_survivor_whose_recovery_has_begun"),
     (RaftRecovery, "flush", _answers_no_recovery, "a_survivor_recovers_alone"),
@@ -429,21 +384,11 @@ PLANTED = [
     (RaftState, "_load_members", _gives_up_its_vote_at_append, "a_voter_that_a_pending_config_removes"),
     (membership, "without_live_majority", _asks_no_majority, "a_config_whose_majority_is_silent"),
     (membership, "leaderless", _leads_nobody, "a_config_without_a_possible_leader"),
-    (RaftState, "refresh_serving", _serves_as_a_caretaker, "a_caretaker_serves_nobody"),
-    (RaftTransfers, "_hand_back", _keeps_the_office, "a_witness_with_the_only_copy_of_an_entry"),
-    (RaftTransfers, "_best_successor", _hands_over_to_anybody, "a_leader_hands_over_to_no_witness"),
-    (RaftMembership, "_without_rows", _asks_for_no_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
-    (RaftMembership, "_promoted", _promotes_without_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
-    (RaftMembership, "_promoted", _promotes_without_rows, "a_member_without_rows_is_no_voter"),
-    (RaftMembership, "_promoted", _promotes_no_witness, "a_witness_joins_at_a_committed_entry"),
-    (RaftState, "_load_members", _lets_no_witness_win, "a_witness_with_the_only_copy_of_an_entry"),
-    (config_change_rules, "_retyped", _forgets_who_was_demoted, "a_voter_that_was_demoted_is_known"),
     (config_change_rules, "_added", _looks_at_the_address_first, "a_member_with_another_address"),
     (config_change_rules, "_without", _keeps_every_pin, "a_pinned_member_is_pinned_until"),
     (config_change_rules, "_without", _leaves_no_place, "a_member_that_replaces_another_one"),
     (config_change_rules, "_without", _ends_a_pin_for_a_move, "a_member_that_replaces_another_one"),
     (membership, "former_voters", _forgets_who_was_removed, "a_voter_that_was_removed_is_known"),
-    (Replicator, "_asks_for_rows", _asks_no_idle_witness, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftTransfers, "abort_change", _aborts_what_is_appended, "an_appended_change_cannot_be_aborted"),
     (Leader, "on_range_compacted", _hears_no_compaction, "a_copy_is_requested_again_and_again_for_a_peer"),
     (Leader, "on_beat_exception", _copies_no_damaged_replica, "a_copy_is_requested_for_a_peer_whose_replica_is"),
@@ -481,20 +426,8 @@ PLANTED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "bug", "check"), PLANTED, ids=[bug[2].__name__.strip("_") for bug in PLANTED]
-)
+@pytest.mark.parametrize(("owner", "name", "bug", "check"), PLANTED, ids=names_of(PLANTED))
 def test_a_planted_bug_is_caught_by_its_check(
     owner: Any, name: str, bug: Callable[..., Any], check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The shortest name: the check that is named, and not one whose name begins with it.
-    method = min((m for m in dir(TestRaft) if m.startswith(f"test_{check}")), key=len)
-    getattr(TestRaft(), method)(_harness())
-    assert callable(getattr(owner, name)), "the planted bug replaces nothing"
-    monkeypatch.setattr(owner, name, bug)
-    with pytest.raises(AssertionError):
-        getattr(TestRaft(), method)(_harness())
-
-
-def _harness() -> ConsensusHarness:
-    return ConsensusHarness(RaftEngine, RaftEngine.Config(), election_timeout_us=1_000_000)
+    assert_caught(PlantedBug(owner, name, bug, check), monkeypatch)

@@ -27,7 +27,7 @@ class RejectReason(StrEnum):
     NO_CHANGE = "NO_CHANGE"  #: The config already is as asked. ``AbortChange``: no change is in progress.
     NOT_A_MEMBER = "NOT_A_MEMBER"
     WRONG_MEMBER_TYPE = "WRONG_MEMBER_TYPE"  #: The member cannot get that type by this change.
-    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, but its log lags behind.
+    NOT_CAUGHT_UP = "NOT_CAUGHT_UP"  #: The member would get a vote, or others stay, but the log lags behind.
     ROWS_MISSING = "ROWS_MISSING"  #: The member would become a VOTER, but has the log only (a witness).
     LEADERLESS = "LEADERLESS"  #: No member of the new config could lead.
     NO_LIVE_MAJORITY = "NO_LIVE_MAJORITY"  #: The leader has not heard lately from a majority of the new config.

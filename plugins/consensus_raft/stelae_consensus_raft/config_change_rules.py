@@ -201,3 +201,37 @@ def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId
     names = ", ".join(silent)
     fact = f"the new config needs {majority} of {len(voters)} voters, but these do not answer or need a copy: {names}"
     return Refusal(RejectReason.NO_LIVE_MAJORITY, f"{fact}; start them, wait for their copies, or remove them first")
+
+
+def rows_at_risk(
+    before: TabletConfig, members: tuple[Member, ...], has_reached: Callable[[NodeId], bool]
+) -> Refusal | None:
+    """Refuse a change after which the loss of a minority might leave no VOTER that can get all committed entries.
+
+    The log of a witness begins late. It cannot bring a VOTER up to date whose log ends before it. So if a VOTER has not
+    reached that point, enough others must have: more than the voters whose loss the new config bears. Only changes with
+    fewer VOTERs or more witnesses can take that away.
+
+    Args:
+        has_reached: returns true if the log of a VOTER reaches the op ids at which the logs of the witnesses begin.
+    """
+    rows_before, witnesses_before = _votes_of(before.members)
+    rows, witnesses = _votes_of(members)
+    if not witnesses or (rows >= rows_before and witnesses <= witnesses_before):
+        return None
+    behind = [node for node in sorted(rows) if not has_reached(node)]
+    voters = len(rows) + len(witnesses)
+    losable = voters - majority_of(voters)
+    if not behind or len(rows) - len(behind) > losable:
+        return None
+    fact = (
+        f"the logs of these voters end before that of a witness begins: {', '.join(behind)}. If {losable} of the other "
+        "voters were lost, no member could bring them up to date"
+    )
+    return Refusal(RejectReason.NOT_CAUGHT_UP, f"{fact}; wait until they have caught up, or remove them first")
+
+
+def _votes_of(members: tuple[Member, ...]) -> tuple[frozenset[NodeId], frozenset[NodeId]]:
+    """Return the VOTERs and the WITNESSes."""
+    with_rows = frozenset(m.node_id for m in members if m.member_type is MemberType.VOTER)
+    return with_rows, frozenset(m.node_id for m in members if m.member_type is MemberType.WITNESS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from stelae.spi.consensus import ConfigChanged
 from stelae.spi.consensus_events import AbortChange, ChangeMembers
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import (
     PROMOTED,
@@ -32,6 +32,7 @@ from stelae_consensus_raft.config_change_rules import (
     changed_members,
     gets_vote,
     leaderless,
+    rows_at_risk,
     without_live_majority,
 )
 from stelae_consensus_raft.leader_state import LeaderState, PendingChange
@@ -83,6 +84,7 @@ class RaftMembership:
             or without_live_majority(members, state.live_nodes(leadership).__contains__)
             or self._not_caught_up(leadership, members)
             or self._without_rows(leadership, change)
+            or self._rows_at_risk(leadership, members)
         )
         if refusal is not None:
             return refusal
@@ -123,6 +125,23 @@ class RaftMembership:
             return None
         fact = f"node {peer.node_id} would become a VOTER, but it has the log only, and not all rows"
         return Refusal(RejectReason.ROWS_MISSING, f"{fact}; a WITNESS is promoted by itself once it has copied them")
+
+    def _rows_at_risk(self, leadership: LeaderState, members: tuple[Member, ...]) -> Refusal | None:
+        """Refuse members of which too few with rows reach the logs of the witnesses.
+
+        The log of a WITNESS begins before the config in force, because that was appended later. The log of one that
+        becomes a WITNESS begins at an entry that is committed, and that it has."""
+        state = self._state
+        reached = state.config.op_id.index
+        node = gets_vote(state.config, members)
+        if node is not None and (peer := leadership.peers.get(node)) is not None:
+            reached = max(reached, min(peer.match, state.commit))
+
+        def has_reached(node: NodeId) -> bool:
+            known = leadership.peers.get(node)
+            return node == state.node_id or (known is not None and known.match >= reached)
+
+        return rows_at_risk(state.config, members, has_reached)
 
     def _ends_leadership(self, change: MemberChange) -> bool:
         """Return true if this replica could not lead after the change."""
@@ -195,7 +214,8 @@ class RaftMembership:
             members = self._own_change(peer)
             if members is None:
                 continue
-            if without_live_majority(members, state.live_nodes(leadership).__contains__) is None:
+            refusal = without_live_majority(members, state.live_nodes(leadership).__contains__)
+            if refusal is None and self._rows_at_risk(leadership, members) is None:
                 self._append(leadership, members, None)
                 return
             leadership.own_change_from_us = state.now_us + state.timeout_us

@@ -8,7 +8,7 @@ import pytest
 from stelae.spi.ids import ZERO, NodeId
 from stelae.spi.members import AddServer, ChangeRole, Member, MemberChange, MemberType, RemoveServer, TabletConfig
 from stelae.spi.rejections import RejectReason
-from stelae_consensus_raft.config_change_rules import Refusal, changed_members, leaderless
+from stelae_consensus_raft.config_change_rules import Refusal, changed_members, leaderless, rows_at_risk
 
 V, P, N, PW, W = (
     MemberType.VOTER,
@@ -135,3 +135,32 @@ def test_a_member_never_gets_its_own_place() -> None:
 
 def test_the_mark_of_a_member_goes_with_it() -> None:
     assert places(members(A, B, C, D, d=C), RemoveServer(node_id=D)) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "behind", "refused"),
+    [
+        ({1: V, 2: V, 3: V, 4: W}, {1: V, 3: V, 4: W}, {3}, True),
+        ({1: V, 2: V, 3: V, 4: W}, {1: V, 2: N, 3: V, 4: W}, {3}, True),
+        ({1: V, 2: V, 3: V, 4: W}, {1: V, 2: V, 4: W}, {3}, False),
+        ({1: V, 2: V, 3: V, 4: W}, {1: V, 3: V, 4: W}, {}, False),
+        ({1: V, 2: V, 3: V, 4: PW}, {1: V, 2: V, 3: V, 4: W}, {3}, False),
+        ({1: V, 2: V, 3: V, 4: W, 5: PW}, {1: V, 2: V, 3: V, 4: W, 5: W}, {3}, True),
+        ({1: V, 3: V, 4: W}, {1: V, 3: V, 4: W, 5: P}, {3}, False),
+        ({1: V, 3: V, 4: W}, {1: V, 3: V, 4: V}, {3}, False),
+        ({1: V, 2: V, 3: V}, {1: V, 3: V}, {3}, False),
+        ({1: V, 2: V, 4: W, 5: W}, {1: V, 4: W, 5: W}, {}, False),
+    ],
+)
+def test_a_voter_that_lags_below_the_log_of_a_witness_needs_others_that_can_be_lost(
+    before: dict[int, MemberType], after: dict[int, MemberType], behind: set[int], refused: bool
+) -> None:
+    refusal = rows_at_risk(of(before), of(after).members, lambda node: int(node, 16) not in behind)
+    assert (refusal is not None) is refused
+    if refusal is not None:
+        assert refusal.reason is RejectReason.NOT_CAUGHT_UP and f"{3:032x}" in refusal.detail
+
+
+def of(members: dict[int, MemberType]) -> TabletConfig:
+    found = (Member(node_id=NodeId(f"{n:032x}"), address="c:1", member_type=kind) for n, kind in members.items())
+    return TabletConfig(op_id=ZERO, members=tuple(found))

@@ -52,6 +52,20 @@ def with_witness(harness: ConsensusHarness, *, dead: int = 3) -> ConsensusCluste
     return cluster
 
 
+def beside_lagging_voter(harness: ConsensusHarness) -> ConsensusCluster:
+    """Make a cluster with a witness whose log begins after that of voter 3 ends, because that one is cut off."""
+    cluster = harness.led()
+    cluster.isolate(3)
+    cluster.propose(1, b"a")
+    cluster.deliver_all()
+    cluster.add(1, WITNESS, MemberType.PRE_WITNESS)
+    cluster.deliver_all()
+    join_witness(cluster, WITNESS, 1)
+    cluster.advance(2 * cluster.timeout_us)
+    assert member_types(cluster, 1)[WITNESS] == "WITNESS"
+    return cluster
+
+
 class WitnessChecks:
     """Checks of witnesses; part of ``ConsensusConformance``."""
 
@@ -66,6 +80,28 @@ class WitnessChecks:
         cluster.deliver_all()
         assert cluster.bodies(1)[-1] == b"b", "one voter and the witness are a majority of three"
         assert cluster.bodies(WITNESS) == [b"b"]
+
+    def test_no_voter_goes_that_a_lagging_one_may_need(self, harness: ConsensusHarness) -> None:
+        """Node 3 lags below the log of the witness. Without node 2, the loss of node 1 alone would stop the tablet."""
+        cluster = beside_lagging_voter(harness)
+        for change in (remove(2), ChangeRole(node_id=node_name(2), member_type=MemberType.NON_VOTER)):
+            token = cluster.change(1, change)
+            assert cluster.rejected.get(token) == "NOT_CAUGHT_UP"
+            assert str(node_name(3)) in cluster.rejections[token].detail
+        cluster.heal()
+        cluster.advance(2 * cluster.timeout_us)
+        token = cluster.change(1, remove(2))
+        cluster.deliver_all()
+        assert token in cluster.changed
+        cluster.crash(1)
+        cluster.advance(8 * cluster.timeout_us)
+        assert b"a" in cluster.bodies(3) and cluster.nodes[3].status.role is Role.LEADER
+
+    def test_a_voter_that_lags_below_the_log_of_a_witness_may_go(self, harness: ConsensusHarness) -> None:
+        cluster = beside_lagging_voter(harness)
+        token = cluster.change(1, remove(3))
+        cluster.deliver_all()
+        assert token in cluster.changed
 
     def test_a_witness_has_no_vote_before_it_has_caught_up(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
