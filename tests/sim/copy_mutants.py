@@ -90,6 +90,14 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
+        name="witnesses: the bound for lagging replicas holds for a log without rows",
+        rule="durability 4, 12",
+        target="stelae.host.assembly:retention_of",
+        replacement=mutations.bound_the_log_of_a_witness,
+        invariant="witness_retention",
+        kind=COPIES,
+    ),
+    Mutant(
         name="copies: the results of writes are not copied",
         rule="durability 16, 24",
         target="stelae.lifecycle.copied_tablet:ready_block",

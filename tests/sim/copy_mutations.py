@@ -4,6 +4,7 @@ Each function takes the original function first, then the arguments of the call.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -56,6 +57,11 @@ def keep_the_flushed_op_id_of_the_log(original: Original, block: Any, *arguments
 
 def begin_with_the_older_config(original: Original, given: Any, known: Any, node_id: NodeId) -> Any:
     return known
+
+
+def bound_the_log_of_a_witness(original: Original, recovered: Any, bound: int) -> Any:
+    block = msgspec.structs.replace(recovered.superblock, log_only=False)
+    return original(replace(recovered, superblock=block), bound)
 
 
 def promise_nothing(original: Original, known: Any, tombstone: Any) -> Any:

@@ -288,10 +288,11 @@ class World:
 
     def settled_index(self) -> int:
         """Return the index up to which the committed entries are durable on all members that are not given up."""
-        ends = [self._settled_on(node) for node in self.members() if not node.given_up]
+        ends = [self.settled_on(node) for node in self.members() if not node.given_up]
         return min(ends, default=0)
 
-    def _settled_on(self, node: ObservedNode) -> int:
+    def settled_on(self, node: ObservedNode) -> int:
+        """Return the index up to which the committed entries are durable on a node."""
         end = min(node.base.index + len(node.durable), len(self.committed))
         while end > node.base.index and node.durable_at(end) != self.committed[end - 1]:
             end -= 1

@@ -15,7 +15,7 @@ from stelae.spi.ids import ZERO, OpId
 from stelae.spi.log import Entry, EntryKind
 from stelae.spi.members import MemberType, TabletConfig, encode_config
 from stelae.spi.wal import Append, Durable
-from tests.unit.sim.rig import CONFIG, LOG, Rig, begin, committed, done, entry, write
+from tests.unit.sim.rig import CONFIG, LOG, NAMES, Rig, begin, committed, done, entry, write
 
 V, N, W = MemberType.VOTER, MemberType.NON_VOTER, MemberType.WITNESS
 
@@ -179,6 +179,19 @@ def applies_without_rows(rig: Rig) -> None:
     rig.apply(2, entry(1, 1))
 
 
+def witness_collects_what_a_voter_lacks(rig: Rig) -> None:
+    rig.ready(0, hard_state=HardState(1, NAMES[0]))
+    for position in (0, 2):
+        rig.append(position, entry(1, 1), entry(1, 2))
+    rig.append(1, entry(1, 1))
+    rig.ready(0, commit=2)
+    rig.world.copies = rig.world.nodes[2].log_only = True
+    rig.world.nodes[2].flushed = OpId(1, 2)
+    rig.facts.collect(rig.world.nodes[2], LOG, 1)
+    assert rig.violated is None
+    rig.facts.collect(rig.world.nodes[2], LOG, 2)
+
+
 def voter_without_rows(rig: Rig) -> None:
     leads_with_commits(rig)
     without_rows(rig, OpId(1, 1))
@@ -212,6 +225,7 @@ FAULTY_MEMBERS: dict[str, list[Callable[[Rig], None]]] = {
         applies_without_rows,
     ],
     "voters_have_rows": [voter_without_rows],
+    "witness_retention": [witness_collects_what_a_voter_lacks],
     "replica_creation": [
         creation_over_a_replica,
         creation_after_a_loss,

@@ -29,7 +29,12 @@ from stelae.sim.invariants.persist_before_send import PersistBeforeSend
 from stelae.sim.invariants.read_index import ReadIndex
 from stelae.sim.invariants.replica_checksums import ReplicaChecksums
 from stelae.sim.invariants.replica_creation import ReplicaCreation
-from stelae.sim.invariants.replicas_without_rows import NoServiceWithoutRows, VotersHaveRows, WitnessLog
+from stelae.sim.invariants.replicas_without_rows import (
+    NoServiceWithoutRows,
+    VotersHaveRows,
+    WitnessLog,
+    WitnessRetention,
+)
 from stelae.sim.invariants.schema_changes import SchemaChanges
 from stelae.sim.invariants.snapshot_repeatability import SnapshotRepeatability
 from stelae.sim.invariants.source_epochs import EpochsOnlyRise
@@ -45,6 +50,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     CopiedItemsVerified,
     CopiedLogKept,
     WitnessLog,
+    WitnessRetention,
     VotersHaveRows,
     NoServiceWithoutRows,
     ElectionSafety,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from stelae.host.new_replica import NewReplica
 from stelae.sim.history import AnswerKind, ClientAnswer, ClientOperation
 from stelae.sim.invariants.base import AppliedRequest, Invariant, ObservedScan
-from stelae.sim.world import ObservedNode
+from stelae.sim.world import ObservedNode, World
 from stelae.spi.consensus import HardState, LogView, Ready, Role, Status
-from stelae.spi.ids import ZERO, OpId
+from stelae.spi.ids import ZERO, LogId, OpId
 from stelae.spi.log import EntryKind
 from stelae.spi.members import MemberType, TabletConfig, decode_config
 
@@ -102,3 +102,36 @@ class VotersHaveRows(Invariant):
             was_voter = known is not None and known.member_type is MemberType.VOTER
             if member.member_type is MemberType.VOTER and not was_voter and member.node_id in without:
                 self.fail(f"config {config.op_id} makes node {without[member.node_id]} a VOTER, which has no rows")
+
+
+class WitnessRetention(Invariant):
+    """A replica without rows collects only entries that every ``VOTER`` has had durably.
+
+    It is the only other one with an entry if the voter that acknowledged it is lost, and no replica can be copied from
+    it. So a bound for lagging replicas does not hold here. What a voter lacks that was set aside for a copy, it gets
+    with the copy."""
+
+    name: ClassVar[str] = "witness_retention"
+    source: ClassVar[str] = "durability.md rules 4 and 12; ADR 55"
+
+    def __init__(self, world: World, report: Callable[[str, str], None]) -> None:
+        super().__init__(world, report)
+        self._had: dict[int, int] = {}
+
+    def on_restart(self, node: ObservedNode, hard_state: HardState, log: LogView, commit: int) -> None:
+        """Remember up to where a node had the committed entries."""
+        self._had[node.position] = self._had_by(node)
+
+    def on_collect(self, node: ObservedNode, log: LogId, upto: int) -> None:
+        """Compare the collected index with the entries of each voter."""
+        if not node.log_only or upto <= node.base.index:
+            return
+        config = self.world.committed_config()
+        voters = {member.node_id for member in config.members if member.member_type is MemberType.VOTER}
+        for other in self.world.nodes:
+            if other is not node and other.node_id in voters and not other.given_up and self._had_by(other) < upto:
+                what = f"node {node.position}, which has no rows, collects its log up to {upto}"
+                self.fail(f"{what}, and voter {other.position} only ever had the entries up to {self._had_by(other)}")
+
+    def _had_by(self, node: ObservedNode) -> int:
+        return max(self._had.get(node.position, 0), self.world.settled_on(node))
