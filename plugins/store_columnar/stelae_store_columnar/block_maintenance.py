@@ -138,13 +138,18 @@ class BlockMaintenance:
         return Edit(manifest=encode_manifest(manifest), flushed=flushed, obsolete=obsolete)
 
     def on_commit(self, edit: Edit) -> None:
-        """Note that an edit is durable, and remove its obsolete files."""
+        """Note that an edit is durable, and remove its obsolete files.
+
+        Nothing depends on the removal. Files that cannot be held open or removed now, for want of handles for example,
+        are obsolete in the next edit, too. The next start removes them otherwise."""
         self._committed = edit
-        for number in {int(name.partition(".")[0]) for name in edit.obsolete}:
-            block = self._blocks.pop(number, None)
-            if block is not None:
-                block.hold_open()
-        self._directory.remove(edit.obsolete)
+        for number in sorted({int(name.partition(".")[0]) for name in edit.obsolete}):
+            block = self._blocks.get(number)
+            with suppress(StorageError, OSError):
+                if block is not None:
+                    block.hold_open()
+                self._directory.remove(self._directory.names_of(number))
+                self._blocks.pop(number, None)
 
     def committed_blocks(self) -> tuple[Edit, list[int]]:
         """Return the last committed edit, without its obsolete files, and the numbers of its blocks."""

@@ -166,3 +166,43 @@ def test_a_flush_that_must_read_what_cannot_be_read_leaves_no_file() -> None:
     with pytest.raises(StorageError):
         replica.store.flush()
     assert files(replica) == named(replica)
+
+
+@pytest.mark.parametrize("operation", ["open", "remove"])
+@pytest.mark.parametrize("error", [Full("no handle"), StorageError("input/output error")])
+def test_obsolete_files_that_cannot_be_removed_now_are_removed_later(
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch, operation: str, error: StorageError
+) -> None:
+    """The edit is durable, so nothing depends on the removal: the replica need not fail."""
+    before_a_merge(replica)
+    edit = replica.store.flush()
+    assert edit is not None and edit.obsolete
+    replica.manifest, replica.flushed = edit.manifest, edit.flushed
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replica.disk, operation, fail)
+        replica.store.commit(edit)
+    assert set(edit.obsolete) <= files(replica)
+    assert newest(replica, 3)
+    overwrite(replica, 4)
+    replica.flush()
+    assert files(replica) == named(replica)
+    assert newest(replica, 4)
+
+
+def test_obsolete_files_that_cannot_be_removed_are_removed_by_the_next_start(
+    replica: HarnessReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("input/output error")
+
+    before_a_merge(replica)
+    with monkeypatch.context() as patched:
+        patched.setattr(replica.disk, "remove", fail)
+        replica.flush()
+    assert files(replica) > named(replica)
+    replica.open()
+    assert files(replica) == named(replica)
