@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def monotonic_s() -> float:
+    """Return seconds on a clock that never goes back and, where the system has one, runs through suspend."""
+    return time.clock_gettime(_MONOTONIC)
+
 
 class WallClock:
     """The clock of this machine. Implements ``Clock``."""
 
     def monotonic_us(self) -> int:
-        """Return microseconds on a clock that never goes back."""
-        return time.monotonic_ns() // 1000
+        """Return microseconds on the clock of ``monotonic_s``."""
+        return time.clock_gettime_ns(_MONOTONIC) // 1000
 
     def wall_us(self) -> int:
         """Return microseconds since the Unix epoch."""

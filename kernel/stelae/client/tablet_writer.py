@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from stelae.client.leader_tracker import LeaderTracker
+from stelae.client.messenger_ports import monotonic_s
 from stelae.client.turns import check_loop
 from stelae.client.writer_core import ATTEMPT_MS, WriterCore
 from stelae.protocol.tablet_messages import WRITE, NoSuchTablet
@@ -51,7 +52,7 @@ class TabletWriter:
     ) -> None:
         self._caller = caller
         self._loop = asyncio.get_running_loop()
-        self.now_s = self._loop.time
+        self.now_s = monotonic_s  # The clock of the loop stops while the machine is suspended.
         self.call_later = self._loop.call_later
         self.defer = defer
         self.is_gone: Callable[[], Awaitable[bool]] | None = None

@@ -12,7 +12,9 @@ Three rules ensure that every operation takes effect exactly once (``durability.
 2. ``first_incomplete`` of a request is the lowest sequence number without an outcome, in this request or in another
    one. A server may forget the results below it.
 3. An operation whose outcome is unknown is sent again under its own sequence number, or ends with ``DeadlineExceeded``.
-   It is never reported as done and never gets a new number."""
+   It is never reported as done and never gets a new number. It is not sent again after its deadline, even if the
+   program or its machine was suspended during a pause: servers forget a client that has not written for an hour, and
+   would take a retry for a new operation."""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ class WriterPorts(Protocol):
     """What a writer needs from its event loop and its network."""
 
     def now_s(self) -> float:
-        """Return monotonic seconds."""
+        """Return monotonic seconds, with the time in which the machine was suspended."""
         ...
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
@@ -205,6 +207,10 @@ class WriterCore:
         self._flush_due = False
         if self._paused or self._closed is not None:
             return
+        now = self._ports.now_s()
+        for op in self._queue:
+            if op.unsure and (given_up := self._retries.given_up(op.deadline, now)) is not None:
+                self._fail(op, given_up)
         queue, self._queue = [op for op in self._queue if op.sequence in self._pending], []
         for ops in _requests(queue):
             self._send(ops)

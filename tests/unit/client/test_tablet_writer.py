@@ -57,6 +57,34 @@ def test_who_gave_up_is_told_what_the_last_node_said() -> None:
     assert told == "no leader accepted the write in time; the last answer was: the replica is stopping"
 
 
+def test_the_deadline_of_a_write_passes_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the loop stops meanwhile."""
+    now_s, calls = 0.0, 0
+
+    class Suspended(Refusing):
+        def call(self, to: NodeId, kind: str, frames: Sequence[Any], *, deadline_ms: int) -> asyncio.Future[Any]:
+            nonlocal now_s, calls
+            now_s, calls = 7200.0, calls + 1
+            return super().call(to, kind, frames, deadline_ms=deadline_ms)
+
+    async def write() -> None:
+        writer = TabletWriter(
+            Suspended(Unavailable("the connection was lost")),
+            LeaderTracker(NODES),
+            tablet_id=TabletId("t"),
+            client_id=ClientId("c"),
+            schema_version=1,
+            rng=random.Random(1),
+            defer=ClientTurns(asyncio.get_running_loop()).defer,
+        )
+        with pytest.raises(DeadlineExceeded):
+            await asyncio.wait_for(writer.write(operation(OpKind.INSERT, [(1,)]), 60.0), 5.0)
+
+    monkeypatch.setattr("stelae.client.tablet_writer.monotonic_s", lambda: now_s)
+    asyncio.run(write())
+    assert calls == 1
+
+
 def test_a_node_that_cannot_serve_is_not_asked_again_at_once() -> None:
     assert asyncio.run(refused(Unavailable("the replica is stopping")))[1] == NODES[1]
 

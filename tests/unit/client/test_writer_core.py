@@ -149,6 +149,19 @@ def test_an_operation_past_its_deadline_is_of_unknown_fate_and_is_not_sent_again
     assert world.requests() == [("a", 1, [1]), ("b", 2, [2])]
 
 
+def test_a_retry_is_not_sent_if_its_deadline_has_passed_during_the_pause_before_it() -> None:
+    """A machine that was suspended for hours during a pause sent it again, to servers that had forgotten its client."""
+    world = World()
+    waiter = world.write(timeout_s=60.0)
+    world.ports.sent[0][2](Unavailable("the connection was lost"))  # It may have been applied.
+    world.ports.time_s = 7200.0
+    world.ports.run()
+    assert isinstance(waiter.outcome, DeadlineExceeded)
+    assert len(world.requests()) == 1
+    world.write()
+    assert world.requests()[1:] == [("b", 2, [2])], "a late copy of the first request is stale from now on"
+
+
 def test_retries_are_counted_by_the_code_of_the_error_that_made_them_necessary() -> None:
     world = World()
     world.write()
