@@ -37,7 +37,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Propose(msgspec.Struct, frozen=True):
-    """Entries to replicate, in this order."""
+    """Entries to replicate, in this order. Those behind one that is rejected as ``OVERLOADED`` are rejected, too."""
 
     proposals: tuple[Proposal, ...]
 

@@ -272,13 +272,17 @@ class LocalCore(ConsensusCore):
         self._ready.reject(token, reason, self._leader, detail)
 
     def _on_propose(self, event: Propose) -> None:
-        """Append proposals, in order. Each one is accepted or rejected by its token."""
+        """Append proposals, in order. Each one is accepted or rejected by its token.
+
+        Those behind one that finds no room are rejected as well: a client's operations may be in both, and one that is
+        sent again must not get behind a later one."""
         refusal = self._not_serving()
         term, index = self._hard_state.term, self._log.last.index
         pending, entries = self._log.pending_bytes, []
         for proposal in event.proposals:
             why = refusal or self._proposal_refusal(proposal, pending)
             if why is not None:
+                refusal = RejectReason.OVERLOADED if why is RejectReason.OVERLOADED else refusal
                 self._reject(proposal.token, why)
                 continue
             index += 1

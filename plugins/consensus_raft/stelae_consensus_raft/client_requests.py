@@ -23,7 +23,10 @@ class ClientRequests:
         self._state = state
 
     def propose(self, event: Propose) -> None:
-        """Append proposals to the log, in order. Each one is accepted or rejected by its token."""
+        """Append proposals to the log, in order. Each one is accepted or rejected by its token.
+
+        Those behind one that finds no room are rejected as well, even if they are small enough: a client's operations
+        may be in both, and one that is sent again must not get behind a later one."""
         state, leadership = self._state, self._state.leadership
         refusal = self._not_serving()
         if refusal is None and leadership is not None and leadership.handover is not None:
@@ -35,9 +38,11 @@ class ClientRequests:
         pending = state.sizes.between(state.commit, state.log.last_index)
         term, index = state.term, state.log.last_index
         entries, accepted = [], state.ready.accepted
+        has_room = True
         for proposal in event.proposals:
-            refusal = self._proposal_refusal(proposal, pending)
+            refusal = self._proposal_refusal(proposal, pending) if has_room else RejectReason.OVERLOADED
             if refusal is not None:
+                has_room = has_room and refusal is not RejectReason.OVERLOADED
                 state.reject(proposal.token, refusal)
                 continue
             index += 1

@@ -115,6 +115,15 @@ def test_proposals_above_the_bound_are_refused_until_earlier_ones_are_durable() 
     assert [a.token for a in stepped(core, proposed(3, b"z")).accepted] == [3]
 
 
+def test_no_proposal_overtakes_one_that_found_no_room() -> None:
+    core = serving(LocalConfig(proposals_pending_bytes_max=1000))
+    ready = stepped(core, proposed(1, b"x" * 500, b"y" * 600, b"z"))
+    assert [a.token for a in ready.accepted] == [1]
+    assert [(r.token, r.reason) for r in ready.rejections] == [(2, "OVERLOADED"), (3, "OVERLOADED")]
+    core.step([Persisted(ready.id)])
+    assert [a.token for a in stepped(core, proposed(3, b"z")).accepted] == [3]
+
+
 def test_a_failed_write_whose_first_entries_are_durable_keeps_those() -> None:
     core = serving()
     first = stepped(core, proposed(1, b"a", b"b", b"c"))

@@ -115,6 +115,17 @@ def test_too_many_pending_bytes_push_back_but_one_entry_always_passes() -> None:
     assert solo.fresh[0].accepted
 
 
+def test_no_proposal_overtakes_one_that_found_no_room() -> None:
+    """A client whose first operation was refused sent it again, behind its second one, which had been accepted."""
+    solo = Solo(settings=RaftConfig(proposals_pending_bytes_max=1000)).serve()
+    propose(solo, 1, size=500)
+    large, small = (Proposal(token, EntryKind.WRITE, bytes(size)) for token, size in ((7, 600), (8, 1)))
+    solo.step(Propose((large, small)))
+    assert [(r.token, r.reason) for r in solo.fresh[0].rejections] == [(7, "OVERLOADED"), (8, "OVERLOADED")]
+    solo.step(Propose((small,)))
+    assert [a.token for a in solo.fresh[0].accepted] == [8]
+
+
 @pytest.mark.parametrize("kind", [EntryKind.NOOP, EntryKind.CONFIG])
 def test_entries_that_belong_to_the_core_cannot_be_proposed(kind: EntryKind) -> None:
     solo = Solo().serve()
