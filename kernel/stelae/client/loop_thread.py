@@ -18,6 +18,8 @@ _Result = TypeVar("_Result")
 JOIN_S = 5.0
 """How long closing waits for the thread, in seconds."""
 
+_FORKED = "the client was made before this process was forked; connect again in this process"
+
 _open: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
@@ -67,10 +69,15 @@ class LoopThread:
             future.cancel()
             raise
 
+    def check_process(self) -> None:
+        """Raise ``Unavailable`` in a forked process, where no coroutine would ever run."""
+        if os.getpid() != self._process:
+            raise Unavailable(_FORKED)
+
     def _submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
         problem = ""
         if os.getpid() != self._process:  # First: another thread may have held the lock when the process was forked.
-            problem = "the client was made before this process was forked; connect again in this process"
+            problem = _FORKED
         elif threading.current_thread() is self._thread:
             problem = "a synchronous call from the client's own thread would wait for itself"
         else:

@@ -461,7 +461,8 @@ class Session:
         self.apply(OpKind.DELETE_IGNORE, rows)
 
     def apply(self, kind: OpKind, rows: Any) -> None:
-        """Add one row or several. Blocks while the buffer is full."""
+        """Add one row or several. Blocks while the buffer is full. ``Unavailable``: this process was forked since."""
+        self._loop_thread.check_process()
         for row in each_row(rows):
             # Only a full buffer needs a call on the loop's thread.
             if not self._session.try_add(kind, row):

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from stelae.client import Session, SessionOptions
 from stelae.client.loop_thread import LoopThread
+from stelae.client.session import AsyncSession
 from stelae.spi.errors import Unavailable
+from tests.unit.client.tablets import MemoryTable, one_column
 
 
 async def double(number: int) -> int:
@@ -190,6 +193,26 @@ def test_a_fork_is_told_to_connect_for_itself(monkeypatch: pytest.MonkeyPatch) -
         loop_thread.run(double(1))
     monkeypatch.undo()
     assert loop_thread.run(double(1)) == 2
+    loop_thread.close()
+
+
+def test_a_fork_cannot_add_rows_to_its_parents_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took them, and they were never sent: nothing reported that, if the fork ended without closing the session."""
+
+    async def opened() -> tuple[MemoryTable, AsyncSession]:
+        memory = MemoryTable(one_column("value", "int64"))
+        return memory, memory.table.session(SessionOptions(auto_flush=False))
+
+    loop_thread = LoopThread()
+    memory, opened_session = loop_thread.run(opened())
+    session, own = Session(loop_thread, opened_session), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    with pytest.raises(Unavailable, match="connect again in this process"):
+        session.upsert((1, 1))
+    monkeypatch.undo()
+    session.upsert((2, 2))
+    session.close()
+    assert memory.held_rows() == [1]
     loop_thread.close()
 
 
