@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from stelae.local.cluster import ClusterOptions, LocalCluster, TabletSpec
 from stelae.spi.ids import TabletId
 from stelae.spi.write import OpKind
 from tests.e2e import in_process
+from tests.e2e.starting import start
 from tests.tablet_rows import write_to
 
 STELAE = [sys.executable, "-m", "stelae"]
@@ -83,6 +85,18 @@ def wait_until_gone(folder: Path) -> None:
     while node_processes(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert node_processes(folder) == []
+
+
+def test_a_node_may_open_as_many_files_as_its_hard_limit_says(cluster: LocalCluster) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard) - 1, hard))
+    try:
+        start(cluster)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for node in cluster.nodes:
+        assert node.pid is not None
+        assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def test_every_node_killed_at_once_under_load_loses_no_acknowledged_row(cluster: LocalCluster) -> None:

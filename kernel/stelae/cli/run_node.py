@@ -27,6 +27,7 @@ from stelae.local.chaos.network_rules import NetworkFaults
 from stelae.local.chaos.settings import ChaosSettings
 from stelae.machine.event_loop import new_event_loop
 from stelae.machine.faulty_files import FaultyFiles
+from stelae.machine.open_files import raise_open_files_limit
 from stelae.machine.real import RealMachine
 from stelae.machine.system_clock import SystemClock
 from stelae.server.limits import batchers_of
@@ -108,6 +109,7 @@ def _run(
     until_stdin_closes: bool,
     is_master: bool,
 ) -> int:
+    raise_open_files_limit()
     layout = DirectoryLayout(config.node.directory)
     form.node_id = _name_of(machine, layout)
     metrics = NodeMetricsServer(config, machine, "master" if is_master else "tserver")
