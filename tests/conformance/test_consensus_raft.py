@@ -143,6 +143,11 @@ def _leaves_out_learners(self: RaftCommitRule, lead: LeaderState) -> None:
     self._state.advance_all_replicated(min([self._state.durable.index, *(peer.match for peer in lead.voting)]))
 
 
+def _leaves_out_whom_it_removes(self: RaftCommitRule, lead: LeaderState) -> None:
+    own = self._state.durable.index
+    self._state.advance_all_replicated(min([own, *(peer.match for peer in lead.peers.values())]))
+
+
 def _leaves_out_itself(self: RaftCommitRule, lead: LeaderState) -> None:
     self._state.advance_all_replicated(min(peer.match for peer in lead.peers.values()))
 
@@ -396,6 +401,7 @@ PLANTED = [
     (RaftCommitRule, "advance_all_replicated", _leaves_out_silent_peers, "a_new_leader_does_not_count"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_learners, "entries_that_a_learner_lacks"),
     (RaftCommitRule, "advance_all_replicated", _leaves_out_itself, "entries_not_durable_on_the_leader"),
+    (RaftCommitRule, "advance_all_replicated", _leaves_out_whom_it_removes, "a_member_whose_removal_is_pending"),
     (RaftState, "advance_all_replicated", _tells_no_follower, "leader_and_followers_know"),
     (Replicator, "request_copy_again", _asks_for_copies_without_a_probe, "after_a_copy_replication_to_the_peer"),
     (Replicator, "probe_again", _never_asks_again, "a_peer_that_was_restored_by_other_means"),

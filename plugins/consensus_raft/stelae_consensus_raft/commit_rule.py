@@ -48,6 +48,10 @@ class RaftCommitRule:
     def advance_all_replicated(self, leadership: LeaderState) -> None:
         """Advance the all-replicated index: up to it every member holds the log durably, learners included.
 
-        A member that has acknowledged nothing in this term counts as 0."""
+        A member that has acknowledged nothing in this term counts as 0. Nothing is known while a config is pending: a
+        member that it removes is one again if another leader replaces its entry, and needs its log then."""
+        state = self._state
+        if state.config.op_id != state.configs.committed.op_id:
+            return
         matches = [peer.match for peer in leadership.peers.values()]
-        self._state.advance_all_replicated(min([self._state.durable.index, *matches]))
+        state.advance_all_replicated(min([state.durable.index, *matches]))

@@ -62,6 +62,23 @@ class LaggingChecks:
         self._propose(cluster, 1, 2)
         assert cluster.nodes[1].status.commit > had >= cluster.nodes[1].status.all_replicated_index
 
+    def test_a_member_whose_removal_is_pending_keeps_the_log_that_it_lacks(self, harness: ConsensusHarness) -> None:
+        """Another leader may replace the entry that removes it. It is a member then, and needs the log."""
+        cluster = harness.led()
+        cluster.isolate(3)
+        had = cluster.nodes[3].status.last.index
+        self._propose(cluster, 1, 3)
+        cluster.nodes[2].holds = True
+        token = cluster.change(1, RemoveServer(node_id=node_name(3)))
+        cluster.deliver_all()
+        assert token not in cluster.changed
+        assert max(n.status.all_replicated_index for n in cluster.nodes.values()) <= had
+        cluster.nodes[2].holds = False
+        while cluster.nodes[2].pending:
+            cluster.persist(2)
+        cluster.deliver_all()
+        assert token in cluster.changed and cluster.nodes[1].status.all_replicated_index > had
+
     def test_a_restarted_replica_learns_the_all_replicated_index_again(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         self._propose(cluster, 1, 3)
