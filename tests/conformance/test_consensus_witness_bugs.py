@@ -12,7 +12,7 @@ from stelae.spi.ids import NodeId
 from stelae.spi.members import ChangeRole, Member, MemberType, TabletConfig
 from stelae.spi.rejections import RejectReason
 from stelae_consensus_raft import config_change_rules, membership
-from stelae_consensus_raft.config_change_rules import Refusal
+from stelae_consensus_raft.config_change_rules import Refusal, rows_at_risk
 from stelae_consensus_raft.leader_state import LeaderState
 from stelae_consensus_raft.leadership_transfer import RaftTransfers
 from stelae_consensus_raft.membership import RaftMembership
@@ -38,9 +38,25 @@ def _hands_over_to_anybody(self: RaftTransfers, leadership: LeaderState, match_m
     return next((peer.node_id for peer in leadership.voting), None)
 
 
-def _lets_no_laggard_go(before: TabletConfig, members: object, has_reached: Callable[[NodeId], bool]) -> Refusal | None:
+def _lets_no_laggard_go(
+    before: TabletConfig, members: object, has_reached: Callable[[NodeId], bool], is_silent: object
+) -> Refusal | None:
     behind = [member for member in before.members if not has_reached(member.node_id)]
     return Refusal(RejectReason.NOT_CAUGHT_UP, "somebody lags") if behind else None
+
+
+def _waits_for_the_silent(
+    before: TabletConfig, members: tuple[Member, ...], has_reached: Callable[[NodeId], bool], is_silent: object
+) -> Refusal | None:
+    return rows_at_risk(before, members, has_reached, lambda _: False)
+
+
+def _counts_lost_replicas(self: RaftMembership, leadership: LeaderState, members: tuple[Member, ...]) -> object:
+    reached = self._state.config.op_id.index
+    matches = {node: peer.match for node, peer in leadership.peers.items()}
+    return rows_at_risk(
+        self._state.config, members, lambda node: matches.get(node, reached) >= reached, lambda _: False
+    )
 
 
 def _asks_for_no_rows(self: RaftMembership, leadership: object, change: object) -> None:
@@ -82,6 +98,8 @@ PLANTED = [
     (RaftTransfers, "_best_successor", _hands_over_to_anybody, "a_leader_hands_over_to_no_witness"),
     (RaftMembership, "_without_rows", _asks_for_no_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftMembership, "_rows_at_risk", _asks_for_no_rows, "no_voter_goes_that_a_lagging_one_may_need"),
+    (RaftMembership, "_rows_at_risk", _counts_lost_replicas, "no_voter_goes_that_one_without_a_replica_may_need"),
+    (membership, "rows_at_risk", _waits_for_the_silent, "voters_that_are_down_and_may_lag"),
     (membership, "rows_at_risk", _lets_no_laggard_go, "a_voter_that_lags_below_the_log_of_a_witness_may_go"),
     (RaftMembership, "_promoted", _promotes_without_rows, "a_witness_becomes_a_voter_once_it_has_all_rows"),
     (RaftMembership, "_promoted", _promotes_without_rows, "a_member_without_rows_is_no_voter"),

@@ -204,16 +204,21 @@ def without_live_majority(members: tuple[Member, ...], is_live: Callable[[NodeId
 
 
 def rows_at_risk(
-    before: TabletConfig, members: tuple[Member, ...], has_reached: Callable[[NodeId], bool]
+    before: TabletConfig,
+    members: tuple[Member, ...],
+    has_reached: Callable[[NodeId], bool],
+    is_silent: Callable[[NodeId], bool],
 ) -> Refusal | None:
     """Refuse a change after which the loss of a minority might leave no VOTER that can get all committed entries.
 
     The log of a witness begins late. It cannot bring a VOTER up to date whose log ends before it. So if a VOTER has not
     reached that point, enough others must have: more than the voters whose loss the new config bears. Only changes with
-    fewer VOTERs or more witnesses can take that away.
+    fewer VOTERs or more witnesses can take that away. One that lags may go while all others that lag are silent: they
+    may be down for good, and would keep each other from being removed.
 
     Args:
         has_reached: returns true if the log of a VOTER reaches the op ids at which the logs of the witnesses begin.
+        is_silent: returns true if a VOTER does not answer.
     """
     rows_before, witnesses_before = _votes_of(before.members)
     rows, witnesses = _votes_of(members)
@@ -223,6 +228,8 @@ def rows_at_risk(
     voters = len(rows) + len(witnesses)
     losable = voters - majority_of(voters)
     if not behind or len(rows) - len(behind) > losable:
+        return None
+    if witnesses <= witnesses_before and not any(map(has_reached, rows_before - rows)) and all(map(is_silent, behind)):
         return None
     fact = (
         f"the logs of these voters end before that of a witness begins: {', '.join(behind)}. If {losable} of the other "

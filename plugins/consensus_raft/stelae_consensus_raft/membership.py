@@ -138,10 +138,16 @@ class RaftMembership:
             reached = max(reached, min(peer.match, state.commit))
 
         def has_reached(node: NodeId) -> bool:
-            known = leadership.peers.get(node)
-            return node == state.node_id or (known is not None and known.match >= reached)
+            if (known := leadership.peers.get(node)) is None:
+                return node == state.node_id
+            # One in COPY may have lost what it has acknowledged: it has no replica, or damaged rows.
+            return known.match >= reached and known.state is not PeerState.COPY
 
-        return rows_at_risk(state.config, members, has_reached)
+        def is_silent(node: NodeId) -> bool:
+            known = leadership.peers.get(node)
+            return known is not None and state.now_us - known.heard_at_us >= state.timeout_us * 3 // 2
+
+        return rows_at_risk(state.config, members, has_reached, is_silent)
 
     def _ends_leadership(self, change: MemberChange) -> bool:
         """Return true if this replica could not lead after the change."""

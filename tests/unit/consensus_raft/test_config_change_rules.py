@@ -155,10 +155,28 @@ def test_the_mark_of_a_member_goes_with_it() -> None:
 def test_a_voter_that_lags_below_the_log_of_a_witness_needs_others_that_can_be_lost(
     before: dict[int, MemberType], after: dict[int, MemberType], behind: set[int], refused: bool
 ) -> None:
-    refusal = rows_at_risk(of(before), of(after).members, lambda node: int(node, 16) not in behind)
+    refusal = rows_at_risk(of(before), of(after).members, lambda node: int(node, 16) not in behind, lambda _: False)
     assert (refusal is not None) is refused
     if refusal is not None:
         assert refusal.reason is RejectReason.NOT_CAUGHT_UP and f"{3:032x}" in refusal.detail
+
+
+@pytest.mark.parametrize(
+    ("after", "silent", "refused"),
+    [
+        ({1: V, 3: V, 4: W, 5: W}, {2, 3}, False),
+        ({1: V, 3: V, 4: W, 5: W}, {2}, True),
+        ({1: V, 3: V, 4: W, 5: W}, {3}, False),
+        ({2: V, 3: V, 4: W, 5: W}, {2, 3}, True),
+        ({1: V, 2: V, 3: V, 4: W, 5: W, 6: W}, {2, 3}, True),
+    ],
+)
+def test_a_voter_that_lags_may_go_if_the_others_that_lag_are_silent(
+    after: dict[int, MemberType], silent: set[int], refused: bool
+) -> None:
+    before = of({1: V, 2: V, 3: V, 4: W, 5: W})
+    has_reached, is_silent = (lambda node: int(node, 16) == 1), (lambda node: int(node, 16) in silent)
+    assert (rows_at_risk(before, of(after).members, has_reached, is_silent) is not None) is refused
 
 
 def of(members: dict[int, MemberType]) -> TabletConfig:

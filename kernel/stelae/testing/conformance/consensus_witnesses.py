@@ -5,7 +5,7 @@ Source: the appendix of "Raft config change", t=1 to t=5, with the fences of dur
 from __future__ import annotations
 
 from stelae.spi.consensus import HardState, Role
-from stelae.spi.consensus_events import UNKNOWN, BeatException
+from stelae.spi.consensus_events import DAMAGED, UNKNOWN, BeatException
 from stelae.spi.ids import OpId
 from stelae.spi.members import ChangeRole, MemberType
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
@@ -97,11 +97,49 @@ class WitnessChecks:
         cluster.advance(8 * cluster.timeout_us)
         assert b"a" in cluster.bodies(3) and cluster.nodes[3].status.role is Role.LEADER
 
+    def test_no_voter_goes_that_one_without_a_replica_may_need(self, harness: ConsensusHarness) -> None:
+        """Node 3 has acknowledged all, and its rows are damaged. Without node 2, node 1 has the only rows."""
+        cluster = harness.led()
+        cluster.add(1, WITNESS, MemberType.PRE_WITNESS)
+        cluster.deliver_all()
+        join_witness(cluster, WITNESS, 1)
+        cluster.advance(2 * cluster.timeout_us)
+        cluster.crash(3)
+        cluster.step(1, BeatException(node_name(3), cluster.nodes[1].status.term, DAMAGED))
+        token = cluster.change(1, remove(2))
+        assert cluster.rejected.get(token) == "NOT_CAUGHT_UP"
+        assert str(node_name(3)) in cluster.rejections[token].detail
+        token = cluster.change(1, remove(3))
+        cluster.deliver_all()
+        assert token in cluster.changed
+
     def test_a_voter_that_lags_below_the_log_of_a_witness_may_go(self, harness: ConsensusHarness) -> None:
         cluster = beside_lagging_voter(harness)
         token = cluster.change(1, remove(3))
         cluster.deliver_all()
         assert token in cluster.changed
+
+    def test_voters_that_are_down_and_may_lag_can_be_removed_one_after_the_other(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """A new leader knows nothing of their logs. Each of them kept the other one from being removed, for ever."""
+        cluster = harness.led()
+        for witness in (WITNESS, WITNESS + 1):
+            cluster.add(1, witness, MemberType.PRE_WITNESS)
+            cluster.deliver_all()
+            join_witness(cluster, witness, 1)
+            cluster.advance(2 * cluster.timeout_us)
+        for number in (2, 3):
+            cluster.crash(number)
+        cluster.restart(1)
+        cluster.elect(1)
+        assert cluster.rejected.get(cluster.change(1, remove(2))) == "NOT_CAUGHT_UP", "it may answer in a moment"
+        cluster.advance(2 * cluster.timeout_us)
+        for number in (2, 3):
+            token = cluster.change(1, remove(number))
+            cluster.deliver_all()
+            assert token in cluster.changed
+        assert member_types(cluster, 1) == {1: "VOTER", WITNESS: "WITNESS", WITNESS + 1: "WITNESS"}
 
     def test_a_witness_has_no_vote_before_it_has_caught_up(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
