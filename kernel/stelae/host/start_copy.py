@@ -50,7 +50,7 @@ def start_copy(request: CopyRequest, block: Superblock, status: Status, log_base
     """Return the message for a peer that needs a copy; ``None`` if it is no member any more, or if no
     member that is reached has rows (a caretaker leads).
 
-    The sources are this leader and the voters to which it replicates without problems.
+    The sources are this leader, if it has rows, and the voters to which it replicates without problems.
 
     Args:
         request: of the leader's core.
@@ -73,7 +73,8 @@ def _to_member(node: NodeId, block: Superblock, status: Status, log_base: OpId, 
         return None
     healthy = {progress.node_id for progress in status.peers if progress.state == "REPLICATE"}
     voting = [member for member in status.config.members if member.member_type is MemberType.VOTER]
-    leader = [member for member in voting if member.node_id == status.node_id]
+    # With rows, also if it leads as a WITNESS that no leader has made a VOTER yet.
+    leader = [member for member in status.config.members if member.node_id == status.node_id and not block.log_only]
     others = [member for member in voting if member.node_id in healthy and member.node_id != node]
     if not leader and not others:
         return None

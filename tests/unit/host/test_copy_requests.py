@@ -11,7 +11,8 @@ import pytest
 from stelae.client.messenger_ports import QuietMetrics
 from stelae.host.copy_requests import CopyRequests
 from stelae.host.new_replica import NewReplica
-from stelae.host.start_copy import StartCopy
+from stelae.host.start_copy import StartCopy, start_copy
+from stelae.host.superblock import Superblock
 from stelae.spi.consensus import CopyRequest, PeerProgress, Status
 from stelae.spi.ids import ZERO, NodeId, OpId
 from stelae.spi.members import Member, MemberType, TabletConfig
@@ -24,7 +25,8 @@ BASE = OpId(1, 4)
 class Sent:
     """Notes the messages of a leader."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: Superblock = BLOCK) -> None:
+        self._block = block
         self.messages: list[NewReplica | StartCopy] = []
         self.requests = CopyRequests(self._note, self._note, QuietMetrics())
 
@@ -34,7 +36,7 @@ class Sent:
 
     def handle(self, base: OpId, leads: Status, **changed: Any) -> NewReplica | StartCopy | None:
         before = len(self.messages)
-        self.requests.handle(CopyRequest(PEER, 3, **changed), BLOCK, leads, base)
+        self.requests.handle(CopyRequest(PEER, 3, **changed), self._block, leads, base)
         return self.messages[-1] if len(self.messages) > before else None
 
 
@@ -57,6 +59,21 @@ def test_a_peer_whose_log_ends_below_that_of_the_leader_is_asked_to_copy_from_th
     assert (found.config, found.log_base, found.member_type) == (OpId(2, 7), BASE, MemberType.VOTER)
     assert [source.node_id for source in found.sources] == [LEADER, THIRD]
     assert (found.table_name, found.consensus, found.last) == ("table", "raft", None)
+
+
+@pytest.mark.parametrize("log_only", [True, False])
+def test_a_witness_that_leads_is_a_source_once_it_has_rows(log_only: bool) -> None:
+    """Its rows arrived, and the leader failed before it made it a VOTER. The voter that is left has lost its replica.
+
+    The witness serves no requests itself, so without the copy the rows would be out of reach."""
+    leads = status(MemberType.VOTER)
+    own, peer = leads.config.members
+    members = (msgspec.structs.replace(own, member_type=MemberType.WITNESS), peer)
+    leads = msgspec.structs.replace(leads, config=msgspec.structs.replace(leads.config, members=members))
+    block = msgspec.structs.replace(BLOCK, log_only=log_only)
+    found = start_copy(CopyRequest(PEER, 1, hosted=False), block, leads, BASE)
+    assert (found is None) == log_only
+    assert found is None or [source.node_id for source in found.sources] == [LEADER]
 
 
 @pytest.mark.parametrize("member", [MemberType.PRE_VOTER, MemberType.NON_VOTER])
@@ -102,7 +119,8 @@ def test_a_caretaker_that_reaches_no_voter_asks_for_no_copy_as_there_is_no_sourc
         for one in leads.config.members
     )
     config = msgspec.structs.replace(leads.config, members=members)
-    sent, caretaker = Sent(), msgspec.structs.replace(leads, config=config)
+    without_rows = msgspec.structs.replace(BLOCK, log_only=True)
+    sent, caretaker = Sent(without_rows), msgspec.structs.replace(leads, config=config)
     assert sent.handle(BASE, caretaker) is None
     healthy = (msgspec.structs.replace(caretaker.peers[1], state="REPLICATE"),)
     found = sent.handle(BASE, msgspec.structs.replace(caretaker, peers=healthy))
