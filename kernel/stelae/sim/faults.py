@@ -118,6 +118,10 @@ class FaultWorld(FollowingVoters, Protocol):
         """Return the position of the current leader, or ``None``."""
         ...
 
+    def bears_loss_of(self, position: int) -> bool:
+        """Return true if the others are a majority without a node."""
+        ...
+
     def is_voter_copied(self) -> bool:
         """Return true if the replica of a voter is a tombstone."""
         ...
@@ -208,6 +212,8 @@ class FaultDriver:
         if links:
             self._network.cut(links)
             return lambda: self._network.mend(links)
+        if kind is FaultKind.ROWS_DAMAGED and not self._world.bears_loss_of(position):
+            return None  # Nothing could heal it: the replica votes no more, and its tablet has no leader.
         return self._start_node_fault(node, fault) if node.up else None
 
     def _all_links(self, position: int) -> list[NetworkLink]:

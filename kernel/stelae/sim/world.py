@@ -250,6 +250,12 @@ class World:
             found += [c for c in node.configs if c.op_id > found[0].op_id]
         return found
 
+    def bears_loss_of(self, position: int) -> bool:
+        """Return true if every config that may be in force has a majority without a node."""
+        node_id = self.nodes[position].node_id
+        voters = [config.voters() for config in self.possible_configs()]
+        return all(len(voting) > 2 or node_id not in voting for voting in voters)
+
     def leaders(self) -> list[ObservedNode]:
         """Return the live nodes that lead, each in its own term."""
         return [node for node in self.nodes if node.status is not None and node.status.role is Role.LEADER]
