@@ -91,7 +91,17 @@ def _recovers_witnesses(self: RaftRecovery) -> Refusal | None:
     return None
 
 
+def _promotes_no_witness_as_a_caretaker(self: RaftMembership, leadership: LeaderState) -> None:
+    return None
+
+
 PLANTED = [
+    (
+        RaftMembership,
+        "_promote_as_caretaker",
+        _promotes_no_witness_as_a_caretaker,
+        "a_witness_that_has_its_rows_when_the_last_voter_is_lost",
+    ),
     (RaftRecovery, "_not_a_survivor", _recovers_witnesses, "a_witness_is_no_survivor"),
     (RaftState, "refresh_serving", _serves_as_a_caretaker, "a_caretaker_serves_nobody"),
     (RaftTransfers, "_hand_back", _keeps_the_office, "a_witness_with_the_only_copy_of_an_entry"),

@@ -209,13 +209,31 @@ class RaftMembership:
         if not state.may_campaign:
             # Only a leader that was elected before the commit of its own removal gets here.
             self._transfers.resign()
-        elif (leadership.learners or leadership.witnesses) and state.serving and leadership.handover is None:
+        elif leadership.handover is not None or state.config.op_id != state.configs.committed.op_id:
+            return
+        elif state.is_caretaker:
+            self._promote_as_caretaker(leadership)
+        elif (leadership.learners or leadership.witnesses) and state.serving:
             self._promote_or_remove(leadership)
+
+    def _promote_as_caretaker(self, leadership: LeaderState) -> None:
+        """Make a VOTER of this replica, or of another witness, if it has rows. No other leader may be possible.
+
+        Who votes stays the same. As for every change, an entry of this term is committed before."""
+        state = self._state
+        if state.log.term_at(state.commit) != state.term:
+            return
+        own = () if state.log_only else (state.node_id,)
+        others = (p.node_id for p in leadership.witnesses if self._promoted(p, MemberType.WITNESS) is not None)
+        for node in (*own, *others):
+            members = changed_members(state.config, ChangeRole(node_id=node, member_type=MemberType.VOTER))
+            assert not isinstance(members, Refusal)
+            if without_live_majority(members, state.live_nodes(leadership).__contains__) is None:
+                self._append(leadership, members, None)
+                return
 
     def _promote_or_remove(self, leadership: LeaderState) -> None:
         state = self._state
-        if state.config.op_id != state.configs.committed.op_id:
-            return
         for peer in (*leadership.learners, *leadership.witnesses):
             members = self._own_change(peer)
             if members is None:

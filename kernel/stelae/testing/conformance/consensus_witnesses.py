@@ -141,6 +141,31 @@ class WitnessChecks:
             assert token in cluster.changed
         assert member_types(cluster, 1) == {1: "VOTER", WITNESS: "WITNESS", WITNESS + 1: "WITNESS"}
 
+    def test_a_witness_that_has_its_rows_when_the_last_voter_is_lost_becomes_a_voter(
+        self, harness: ConsensusHarness
+    ) -> None:
+        """Voter 1 was lost between the copy of its rows and the promotion. Both others are witnesses."""
+        cluster = harness.led()
+        cluster.propose(1, b"a")
+        cluster.deliver_all()
+        for number in (WITNESS, WITNESS + 1):
+            cluster.add(1, number, MemberType.PRE_WITNESS)
+            cluster.deliver_all()
+            join_witness(cluster, number, 1)
+            cluster.advance(2 * cluster.timeout_us)
+        for number in (2, 3):
+            cluster.change(1, remove(number))
+            cluster.deliver_all()
+        assert member_types(cluster, 1) == {1: "VOTER", WITNESS: "WITNESS", WITNESS + 1: "WITNESS"}
+        cluster.crash(1)
+        has_rows(cluster, WITNESS)
+        cluster.advance(12 * cluster.timeout_us)
+        assert cluster.nodes[WITNESS].status.role is Role.LEADER and cluster.nodes[WITNESS].status.serving
+        assert member_types(cluster, WITNESS)[WITNESS] == "VOTER"
+        cluster.propose(WITNESS, b"b")
+        cluster.deliver_all()
+        assert cluster.bodies(WITNESS + 1)[-1] == b"b"
+
     def test_a_witness_has_no_vote_before_it_has_caught_up(self, harness: ConsensusHarness) -> None:
         cluster = harness.led()
         cluster.add(1, WITNESS, MemberType.PRE_WITNESS)
