@@ -106,7 +106,9 @@ class StoreSnapshot(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Allow the engine to remove the files. Releasing twice is harmless."""
+        """Allow the engine to remove the files. Releasing twice is harmless.
+
+        Once the store is closed, nothing is removed: another one may have the directory by then, and the same names."""
 
 
 class Cursor(ABC):

@@ -24,6 +24,7 @@ class BlockDirectory:
         self._created = False
         self._held: Counter[str] = Counter()
         self._to_remove: set[str] = set()
+        self._closed = False
         self._lock = Lock()
         self.next_number = next_number
 
@@ -79,7 +80,17 @@ class BlockDirectory:
             self._held.subtract(names)
             self._remove([name for name in names if name in self._to_remove])
 
+    def close(self) -> None:
+        """Remove nothing from now on. Another store may have this directory, and files with the same names.
+
+        That is so if the replica is set aside for a copy while a snapshot of it is still read. Files that are left
+        here are orphans at the next start."""
+        with self._lock:
+            self._closed = True
+
     def _remove(self, names: Iterable[str]) -> None:
+        if self._closed:
+            return
         for name in names:
             if self._held[name] > 0:
                 self._to_remove.add(name)

@@ -263,6 +263,7 @@ class ColumnarStore(TabletStore):
     def close(self) -> None:
         self._closed = True  # Before the rows go: see ``_refuse_closed``.
         self._failed = "the store is closed"
+        self._directory.close()
         self._memory = ColumnarMemtable()
         self._publish(levels=Levels())
         self._reader.cache.clear()

@@ -94,6 +94,22 @@ class FileChecks:
         snapshot.release()
         assert _left_until_a_restart(replica) == set(), "files are kept after the snapshot was released"
 
+    def test_a_snapshot_that_is_released_after_its_store_was_closed_removes_nothing(
+        self, harness: StoreHarness
+    ) -> None:
+        """A copied replica had the directory by then, with files of the same names. It lost them."""
+        harness.needs("files")
+        needs_files(harness)
+        replica = written(harness)
+        snapshot = replica.store.snapshot()
+        write_over(replica)
+        replica.store.close()
+        before = files_of(replica.disk)
+        snapshot.release()
+        assert files_of(replica.disk) == before, "a closed store removes files"
+        replica.open()
+        assert _left_until_a_restart(replica) == set()
+
     def test_the_commit_of_an_edit_removes_the_files_that_it_replaces(self, harness: StoreHarness) -> None:
         needs_files(harness)
         replica = written(harness)
