@@ -90,15 +90,17 @@ class ColumnarBlock:
             self._held_file.close()
 
     def hold_open(self) -> None:
-        """Open the file and keep it open. Its name will be removed, and a cursor may still need the file."""
+        """Open the file and keep it open. Its name will be removed, and a cursor may still need the file.
+
+        ``Corrupt``: it is gone already."""
         with self._lock:
             if self._held_file is None:
-                self._held_file = self._reader.files.open(self.path + ".parquet")
+                self._held_file = self._open()
 
     def load(self, row_groups: Sequence[int], positions: Sequence[int]) -> Any:
         """Return columns of row groups as a ``pyarrow.Table``. ``positions`` are those of the columns in the file.
 
-        ``Corrupt``: a checksum is wrong, or the file cannot be decoded."""
+        ``Corrupt``: a checksum is wrong, or the file cannot be decoded, or is gone."""
         index = self.index
         names = [index.names[position] for position in positions]
         threads = sum(index.row_groups[row_group].size_bytes for row_group in row_groups) >= _THREADS_BYTES_MIN
@@ -282,11 +284,18 @@ class ColumnarBlock:
             metadata = self._metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
         return metadata
 
+    def _open(self) -> File:
+        path = self.path + ".parquet"
+        try:
+            return self._reader.files.open(path)
+        except FileNotFoundError as error:
+            raise Corrupt("the file of a block is gone, although the manifest names it", path=path) from error
+
     @contextmanager
     def _file(self) -> Iterator[File]:
         with self._lock:
             held = self._held_file
-            file = held or self._reader.files.open(self.path + ".parquet")
+            file = held or self._open()
         try:
             yield file
         finally:

@@ -118,3 +118,16 @@ def test_a_disk_that_cannot_be_read_is_an_error_and_the_store_lives(replica: Har
     with pytest.raises(StorageError):
         replica.rows()
     assert replica.rows() == ROWS
+
+
+def test_a_file_that_is_gone_while_the_store_is_open_is_damage_and_not_an_error_of_the_disk(
+    replica: HarnessReplica,
+) -> None:
+    """Every read failed then, for ever, and no copy replaced the replica. Applying raised in the event loop."""
+    replica.open()
+    replica.disk.remove(PARQUET)
+    with pytest.raises(Corrupt) as scanned:
+        replica.rows()
+    with pytest.raises(Corrupt) as applied:
+        replica.insert(ROWS[3])
+    assert scanned.value.path == applied.value.path == PARQUET
