@@ -210,13 +210,11 @@ class SocketLoop:
         self.deadlines = Deadlines(self._wake_at)
         self._zmq_context: ZmqContext = zmq.Context(io_threads=1)
         self._zmq_context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
-        self._context = context
-        self._defer = defer
+        self._context, self._defer = context, defer
         self._owners: dict[SocketOwner, None] = {}
         self._dirty: dict[SocketOwner, None] = {}
         self._timer: asyncio.Handle | None = None  # The only one: each call of ``_on_timer`` may set another.
-        self._timer_due_us = 0
-        self._drains = 0
+        self._timer_due_us = self._drains = 0
 
     def join(self, owner: SocketOwner) -> None:
         """Add an owner: its socket is drained before timeouts are judged."""
@@ -280,6 +278,8 @@ class SocketLoop:
             return
         self._drains += 1
         if [owner for owner in list(self._owners) if not owner.drain()] and self._drains <= DRAINS_MAX:
+            if self._timer is not None:
+                self._timer.cancel()  # A request that was just read has set it.
             self._timer, self._timer_due_us = self.loop.call_soon(self._on_timer), 0
             return
         self._drains = 0

@@ -255,3 +255,28 @@ def test_a_flood_of_packets_leaves_one_timer() -> None:
         sockets.close()
 
     asyncio.run(main())
+
+
+def test_requests_that_are_read_during_a_flood_leave_one_timer() -> None:
+    """A request that was read before the timeouts are judged set a timer, and the next drain set another beside it.
+
+    Each of them was set again whenever it fired, so a node that was flooded now and then had more and more of them."""
+
+    async def main() -> None:
+        sockets, owner, loop = flooded()
+        other = FloodedOwner(sockets._context, sockets)
+
+        def drain_requests() -> bool:
+            sockets.deadlines.set(other, sockets._context.now_us() + 30_000)
+            return not owner.left
+
+        owner.drain = drain_requests  # type: ignore[method-assign]
+        for _ in range(5):
+            loop.turn()
+            assert loop.waiting() == 1
+        owner.left = other.left = False
+        loop.turn()
+        assert owner.judged == 1 and not other.judged and loop.waiting() == 1
+        sockets.close()
+
+    asyncio.run(main())
