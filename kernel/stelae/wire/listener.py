@@ -13,7 +13,7 @@ with too many waiting bytes is disconnected."""
 from functools import partial
 from typing import Final
 
-from stelae.spi.errors import Overloaded, StelaeError
+from stelae.spi.errors import Overloaded, StelaeError, TooLarge
 from stelae.spi.ids import IncarnationId, NodeId
 from stelae.spi.services import Buffer
 from stelae.wire.context import MessengerContext
@@ -95,6 +95,9 @@ class Listener(SocketOwner):
             self._context.time.observe(envelope.timestamp)
         except StelaeError as error:
             self._refuse_message(routing_id, envelope, error)
+            # Its credit cannot be counted. When too little is left, the connection would carry nothing any more.
+            if isinstance(error, TooLarge) and routing_id in self._connections:
+                self._drop(self._connections[routing_id])
             return
         self._context.through(connection.sender, Direction.INBOUND, partial(self._use, connection, envelope, bodies))
 
@@ -138,8 +141,14 @@ class Listener(SocketOwner):
                 self._drop(old)
         if len(self._current) > INCARNATIONS_MAX:
             del self._current[next(iter(self._current))]
-        credit = Credit(min(window_bytes, self._context.settings.window_bytes(lane)))
-        connection = InboundConnection(routing_id, sender, incarnation, lane, now_us, credit)
+        connection = InboundConnection(
+            routing_id,
+            sender,
+            incarnation,
+            lane,
+            now_us,
+            Credit(min(window_bytes, self._context.settings.window_bytes(lane))),
+        )
         connection.outbox = Outbox(self._context.settings, partial(self._mark, connection))
         self._connections[routing_id] = connection
         connection.outbox.add(MessageKind.HELLO, fields=hello)
@@ -196,12 +205,11 @@ class Listener(SocketOwner):
         fields = error_fields(error)
         outbox = Outbox(self._context.settings, lambda: None)
         outbox.add(MessageKind.REFUSED, fields=fields)
-        sender = incarnation = ""
-        if envelope is not None:
-            sender, incarnation = envelope.sender, envelope.sender_incarnation
-            calls = [p for p in envelope.messages if p.request_id and p.kind not in MessageKind.CREDIT_FREE]
-            for message in calls[:REFUSALS_MAX]:
-                outbox.add(MessageKind.ERROR, message.request_id, fields=fields)
+        sender, incarnation = (envelope.sender, envelope.sender_incarnation) if envelope else ("", "")
+        messages = envelope.messages if envelope else ()
+        calls = [p for p in messages if p.request_id and p.kind not in MessageKind.CREDIT_FREE]
+        for message in calls[:REFUSALS_MAX]:
+            outbox.add(MessageKind.ERROR, message.request_id, fields=fields)
         while (packet := outbox.take()) is not None:
             self._context.write(packet, sender, incarnation, None, partial(self._put_refusal, routing_id))
 

@@ -423,3 +423,16 @@ def test_every_header_tells_who_speaks_for_whom_to_whom() -> None:
     assert (header["sender"], header["sender_incarnation"]) == (me.node_id, me.incarnation_id)
     assert (header["recipient"], header["recipient_incarnation"]) == (PEER.node_id, PEER.incarnation_id)
     assert header["timestamp"] > 0
+
+
+def test_a_packet_above_a_limit_ends_its_connection_because_its_credit_cannot_be_counted() -> None:
+    """The sender's credit for it was never freed. Once it was used up, the connection carried nothing, for ever."""
+    world = World(frame_bytes_max=64 << 10)
+    world.hello()
+    world.hello(routing_id=b"other", sender=identity(3))
+    world.say([ask(1)])
+    world.say([ask(2)], [b"x" * 100_000])
+    assert world.metrics["wire_refused_too_large"] == 1
+    assert [request.open for request in world.requests] == [False]
+    assert world.say([ask(3)])[0][2]["code"] == "HELLO_FIRST", "the sender connects again"
+    assert world.say([ask(4)], routing_id=b"other", sender=identity(3)) == []

@@ -462,3 +462,18 @@ def test_a_handler_that_raises_again_and_again_is_logged_once_and_counted_each_t
     run(main)
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 2 and all("wire_handlers_failed" in line for line in told), told
+
+
+def test_a_link_whose_frames_are_above_the_limit_of_the_peer_goes_on_to_carry_others() -> None:
+    """One frame, as of a node whose limit was raised first, used up the credit of the link until the node restarted."""
+
+    async def main() -> None:
+        client, _ = messenger(1, control_window_bytes=64 << 10)
+        node, metrics = messenger(2, control_window_bytes=64 << 10, frame_bytes_max=64 << 10)
+        await joined(client, node, echo(node))
+        assert client.send(NODE, "echo", [bytes(100_000)])
+        await until(lambda: metrics["wire_refused_too_large"] == 1)
+        answer = await client.call(NODE, "echo", [b"x"], deadline_ms=20_000, retry=RetryPolicy())
+        assert answer.body == [b"x"]
+
+    run(main)
