@@ -49,7 +49,7 @@ class WorkerPool:
         with self._lock:
             if not self._closed and self._pending < self._queue_count_max:
                 self._pending += 1
-                self._executor.submit(self._run, work, done)
+                self._start(self._run, work, done)
                 return
             fact = f"{self._pending} pieces of background work are waiting already"
         self._tell(Unavailable(_STOPPING) if self._closed else Overloaded(fact), done)
@@ -63,7 +63,7 @@ class WorkerPool:
                 waiting = self._keys.setdefault(key, deque())
                 waiting.append((work, done))
                 if len(waiting) == 1:
-                    self._executor.submit(self._drain, waiting, key)
+                    self._start(self._drain, waiting, key)
                 return
         self._tell(Unavailable(_STOPPING), done)
 
@@ -78,6 +78,15 @@ class WorkerPool:
         if left:
             log.info("the node stops after the work of its pool %s: %s", self.name, ", ".join(left[:10]))
         self._executor.shutdown(wait=True)
+
+    def _start(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Run ``call`` on a thread. If the system allows no further one, the next thread that is free runs it.
+
+        The executor has queued the call before it starts a thread."""
+        try:
+            self._executor.submit(call, *arguments)
+        except RuntimeError as error:
+            log.warning("pool %s gets no further thread, its work waits for those that it has: %s", self.name, error)
 
     def _run(self, work: Work, done: Done | None) -> None:
         result = _outcome(work)

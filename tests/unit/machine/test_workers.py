@@ -53,6 +53,27 @@ def test_failed_work_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFi
     assert "background work failed" in caplog.text
 
 
+def test_work_waits_for_a_thread_of_the_pool_when_the_system_allows_no_further_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call raised in the turn of a replica, which failed; later work of its key waited for ever."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loop, heard, gate = Loop(), list[object](), threading.Event()
+    pool = WorkerPool(2, "test", loop.posted.put)
+    pool.run("first", gate.wait, heard.append)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool.run("key", lambda: 1, heard.append)
+    pool.run("key", lambda: 2, heard.append)
+    pool.submit(lambda: 3, heard.append)
+    gate.set()
+    loop.run(4)
+    assert heard == [True, 1, 2, 3] and not pool.waiting
+    pool.close()
+
+
 def test_a_full_queue_answers_overloaded_and_takes_work_again_later() -> None:
     loop, heard, gate = Loop(), list[object](), threading.Event()
     pool = WorkerPool(1, "test", loop.posted.put, queue_count_max=2)
