@@ -30,7 +30,8 @@ def changes(view: MemoryView, after: int, until: int, spec: ScanSpec) -> Iterato
         for position in range(start, end):
             key = view.keys[position]
             before, now = view.at(key, after), view.at(key, until)
-            if now is None or now is before or (now[2] is None and (before is None or before[2] is None)):
+            # Compaction may have made a copy of the version since it was looked up first.
+            if now is None or now[0] <= after or (now[2] is None and (before is None or before[2] is None)):
                 continue
             row = None if now[2] is None else view.row(now)
             if not room.takes(_deleted_bytes(schema, key) if row is None else size_bytes(row)):

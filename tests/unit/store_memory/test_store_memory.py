@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -216,6 +217,27 @@ def test_a_view_does_not_see_entries_after_the_one_it_was_opened_at() -> None:
     assert visible(newest, 10, 1) is newest[4]
     assert visible(newest, 10, 0) is None
     assert visible(newest, 9, 2) is None
+
+
+def test_a_diff_beside_a_compaction_does_not_show_rows_that_were_not_written(replica: HarnessReplica) -> None:
+    """Compaction copies the versions that it keeps, here between the two looks of a diff at one key."""
+    for number in range(3):
+        replica.write(upsert((1, "a", number)))
+    replica.write(upsert((2, "b", 0)))
+    written, until = 30, 40
+    store = replica.store
+    assert isinstance(store, MemoryStore)
+
+    class Compacted(dict[bytes, Version]):
+        def get(self, key: bytes, default: Any = None) -> Any:
+            found = super().get(key, default)
+            if found is not None and (pruned := prune(found, written - 1)) is not None:
+                self[key] = pruned
+            return found
+
+    store._chains = Compacted(store._chains)
+    changed = [row for part in store.diff(written, until, ScanSpec()) for row in part.changed.to_rows()]
+    assert [row[0] for row in changed] == [2]
 
 
 # -- key index -------------------------------------------------------------------------------------
