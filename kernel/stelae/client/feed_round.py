@@ -127,7 +127,7 @@ class RoundPlanner:
                 await self._probe(part.tablet_id, part.until)
                 if part.since is None:
                     return True
-                if await self._last_entry(part.tablet_id) <= part.since:
+                if await self._probe(part.tablet_id, None) <= part.since:
                     return False
                 await self._probe(part.tablet_id, part.since)
             except NoSuchTablet:

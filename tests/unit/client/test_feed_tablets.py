@@ -204,6 +204,33 @@ def test_a_range_that_is_dropped_in_the_middle_of_a_round_is_an_error(before_ima
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("requests", range(4))
+def test_a_range_that_is_dropped_while_a_round_looks_for_changes_is_an_error(requests: int) -> None:
+    """The tablet counted as one without changes if it went between two of the requests to it."""
+
+    async def run() -> None:
+        world = Ranges()
+        table = world.table
+        await table.insert([(5, 0, None, None), (15, 0, None, None)])
+        feed = table.changes()
+        await changes_of(feed)
+        await table.upsert([(5, 0, 1.0, None), (15, 0, 1.0, None)])
+        begin, end = feed.position, await feed.next_position()
+        tablet = world.tablets[0, 10]
+        seen = len(tablet.pages)
+
+        async def page(spec: Any, **how: Any) -> Any:
+            if len(tablet.pages) - seen == requests and (0, 10) in world.bounds:
+                world.drop(0, 10)
+            return await IdleTablet.page(tablet, spec, **how)
+
+        setattr(tablet, "page", page)  # noqa: B010
+        with pytest.raises(RangeDropped):
+            await changes_of(table.changes(begin, end))
+
+    asyncio.run(run())
+
+
 def test_a_feed_that_goes_on_without_a_dropped_range_reads_one_that_is_added_whole() -> None:
     async def run() -> None:
         world = Ranges()
