@@ -135,3 +135,40 @@ def test_after_the_stop_nobody_is_looked_at() -> None:
     world = World()
     world.maintenance.stop()
     world.turns.call_at.return_value.cancel.assert_called_once()
+
+
+def floors_of(found: Any) -> list[int]:
+    return [call.args[0] for call in found.flusher.compact.call_args_list]
+
+
+def test_the_floor_passes_what_an_idle_replica_showed_only_after_the_retention() -> None:
+    """A scan that began a moment ago reads at the time of the last entry. The next write refused its next page."""
+    world = World()
+    idle_since, written = timestamp(5_000_000), timestamp(200_000_000)
+    world.a.applier.timestamp = idle_since
+    world.ticks(200)
+    world.a.applier.timestamp = written
+    world.ticks(SETTINGS.history_retention_s - 1)
+    assert max(floors_of(world.a)) <= idle_since
+    world.ticks(2 * SETTINGS.history_retention_s)
+    assert max(floors_of(world.a)) == written
+
+
+def test_the_floor_of_a_busy_replica_follows_the_clock_as_closely_as_before() -> None:
+    world = World()
+    for second in range(1, 400):
+        world.a.applier.timestamp = timestamp(second * TICK_US)
+        world.ticks()
+    wanted = timestamp((399 - SETTINGS.history_retention_s) * TICK_US)
+    assert timestamp(-4 * STEP_US) <= max(floors_of(world.a)) - wanted <= 0
+    assert len(world.maintenance._marks[world.a].times._times) <= FLOOR_STEPS + 2
+
+
+def test_a_replica_without_older_known_entries_lets_its_past_go_by_the_clock() -> None:
+    """After a restart nobody knows when it was idle. Its history must not grow until then."""
+    world = World()
+    world.ticks(100)
+    world.replicas[TabletId("a")] = restarted = replica()
+    restarted.applier.timestamp = timestamp(90_000_000)
+    world.ticks()
+    restarted.flusher.compact.assert_called_once_with(timestamp((101 - SETTINGS.history_retention_s) * TICK_US))

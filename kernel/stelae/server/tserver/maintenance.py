@@ -8,7 +8,8 @@ does what needs a clock and a view of all replicas. Every ``TICK_US`` it does th
 - It collects the log again, because the slowest peer may have caught up since the last flush.
 - It raises the history floor to ``history_retention_s`` before now, and compaction removes the row versions below the
   floor. The floor never rises above the timestamp that the replica has applied, because reads of the replica's present
-  happen at that timestamp (``durability.md`` rule 32)."""
+  happen at that timestamp (``durability.md`` rule 32). Nor does it rise above one that was the present until
+  ``history_retention_s`` before now (``entry_times``)."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from stelae.host.node import Node
 from stelae.host.ports import Timer
 from stelae.host.replica import Replica
 from stelae.host.settings import MaintenanceSettings
+from stelae.server.tserver.entry_times import EntryTimes
 from stelae.server.tserver.memory_limit import WORKING
 
 TICK_US = 1_000_000
@@ -32,6 +34,7 @@ FLOOR_STEPS = 64
 class _ReplicaMarks:
     """What the last ticks found out about one replica."""
 
+    times: EntryTimes
     dirty_since_us: int | None = None  #: Monotonic time since which rows wait for a flush; ``None``: none wait.
     floor: int = 0  #: History floor of the last compaction, as a hybrid timestamp.
 
@@ -64,16 +67,21 @@ class Maintenance:
         now_us, present = self._node.turns.now_us(), self._node.time.last
         replicas = list(self._node.replicas.values())
         # The marks of a replica go with it: one that replaces it, after a copy, has another store.
-        self._marks = {replica: self._marks.get(replica) or _ReplicaMarks() for replica in replicas}
+        self._marks = {replica: self._marks.get(replica) or self._new_marks() for replica in replicas}
         for replica, marks in self._marks.items():
             if replica.state in WORKING:
                 self._maintain(replica, marks, now_us, present)
+
+    def _new_marks(self) -> _ReplicaMarks:
+        return _ReplicaMarks(EntryTimes(self._retention // FLOOR_STEPS))
 
     def _maintain(self, replica: Replica, marks: _ReplicaMarks, now_us: int, present: int) -> None:
         """Collect, compact and flush one replica where its time has come. ``present``: hybrid timestamp of now."""
         flusher = replica.flusher
         flusher.collect()
-        floor = min(present - self._retention, replica.applier.timestamp)
+        applied = replica.applier.timestamp
+        marks.times.note(applied)
+        floor = marks.times.floor(min(present - self._retention, applied))
         if floor - marks.floor > self._retention // FLOOR_STEPS and flusher.compact(floor):
             marks.floor = floor
         if not flusher.unflushed_bytes:
