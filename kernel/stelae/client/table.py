@@ -48,6 +48,9 @@ from stelae.spi.write import OpKind, checked_fence
 TABLETS_AT_ONCE = 16
 """The most tablets that one call of ``get_many`` asks at the same time."""
 
+Bound = Callable[[], int | None]
+"""Returns what a token's ``at_least`` has to be now."""
+
 
 class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     """A table. Made by ``AsyncClient.table``.
@@ -351,8 +354,8 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
             order=Order(order),
         )
         snapshot = None if at is None else hybrid(at)
-        at_least = self._at_least(staleness_s, own_writes, spec)
-        return self._open(self._token(spec, None, at_least, snapshot), timeout_s)
+        bound = partial(self._at_least, staleness_s, own_writes, spec)
+        return self._open(self._token(spec, None, bound(), snapshot), timeout_s, bound)
 
     def diff(
         self,
@@ -449,10 +452,9 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
     def _present(self) -> PresentTable:
         return PresentTable(self)
 
-    def _open(self, token: ScanToken, timeout_s: float) -> AsyncScan:
-        return AsyncScan(
-            token, self.schema, partial(RelocatedTablet, self._present(), self.schema), timeout_s, self._begin
-        )
+    def _open(self, token: ScanToken, timeout_s: float, bound: Bound | None = None) -> AsyncScan:
+        tablet, begin = partial(RelocatedTablet, self._present(), self.schema), partial(self._begin, bound=bound)
+        return AsyncScan(token, self.schema, tablet, timeout_s, begin)
 
     def _token(
         self, spec: ScanSpec, parts: tuple[TokenPart, ...] | None, at_least: int | None = None, at: int | None = None
@@ -460,10 +462,11 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         schema, table_id = self.schema.to_bytes(), self._location.table_id
         return ScanToken(self._addresses, self.name, schema, spec, parts, at_least, table_id=table_id, at=at)
 
-    async def _begin(self, token: ScanToken, timeout_s: float) -> ScanToken:
+    async def _begin(self, token: ScanToken, timeout_s: float, *, bound: Bound | None = None) -> ScanToken:
         """Return a token with the tablets that it reads, which the table all knows.
 
-        A scan reads the ranges that the table has when the scan begins, whichever client added or dropped them."""
+        A scan reads the ranges that the table has when the scan begins, whichever client added or dropped them. So does
+        ``bound`` count from then, and not from when the scan was described."""
         if token.parts is not None:
             if token.unknown_tablets(self._by_id):
                 await self._refresh_tablets(timeout_s)
@@ -474,7 +477,7 @@ class AsyncTable(AsyncWriteMethods, AsyncFeedMethods):
         await self._refresh_tablets(timeout_s)
         visited = prune(self.partitioning, token.spec)
         parts = tuple(TokenPart(self._tablets[number].tablet_id, token.at) for number in visited)
-        return msgspec.structs.replace(token, parts=parts)
+        return msgspec.structs.replace(token, parts=parts, at_least=token.at_least if bound is None else bound())
 
     async def _refresh_tablets(self, timeout_s: float) -> None:
         """Look the table up again if its ranges, and so its tablets, may have changed."""

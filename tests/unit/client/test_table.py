@@ -231,7 +231,26 @@ def test_a_staleness_bound_asks_for_a_time_so_far_back() -> None:
         await memory.table.scan(staleness_s=5).to_pylist()
         ((_, _, at_least),) = memory.tablets[0].pages
         assert at_least is not None
-        assert to_datetime(at_least) == datetime(1970, 1, 1, 0, 0, 55, 1, tzinfo=UTC)
+        assert to_datetime(at_least) == datetime(1970, 1, 1, 0, 0, 55, 2, tzinfo=UTC), "by the second look at the clock"
+
+    run(work)
+
+
+def test_bounds_count_from_the_beginning_of_a_scan_and_not_from_its_description() -> None:
+    """A scan that was described before a write could miss it, and one described an hour ago be an hour older."""
+
+    async def work(memory: MemoryTable) -> None:
+        memory.clock.us = 60_000_000
+        own, stale = memory.table.scan(own_writes=True), memory.table.scan(staleness_s=5)
+        written = (await memory.table.insert(rows(1))).timestamp
+        await own.to_pylist()
+        memory.clock.us = 90_000_000
+        await stale.to_pylist()
+        (token,) = await own.tokens()
+        assert await own.count() == 1
+        bounds = [at_least for _, at, at_least in memory.tablets[0].pages if at is None]
+        assert bounds == [written, hybrid_clock.timestamp(85_000_001), written]
+        assert token.at_least == written
 
     run(work)
 
