@@ -9,7 +9,8 @@ Ordering and durability
        does not wait for it. If a raise is late, timestamps rise in logical steps below the old ceiling.
     2. A new clock starts above the stored ceiling, and so above all timestamps that earlier incarnations gave out.
     3. A timestamp of a peer that is further ahead than ``clock_error_ms_max`` is refused, and the clock does not move.
-       One above the durable ceiling is refused too, and the ceiling is raised, so that a retry succeeds.
+       One above the durable ceiling is refused too, and the ceiling is raised, so that a retry succeeds. How far it is
+       raised above the peer's follows how long the last save took.
 
 Wall clocks that jump (behaviour D6)
     The wall clock is used while its readings agree with the monotonic clock to within ``clock_error_ms_max``. After a
@@ -67,9 +68,11 @@ class ClockSettings:
         They then rise only by the logical part, and each restart moves the node ahead by at most this margin."""
         return self.step_us // 16
 
-    def ceiling(self, wall_us: int, ahead_us: int) -> int:
-        """Return the ceiling for the next step, given the wall time and the physical part of the last timestamp."""
-        return timestamp(max(wall_us + self.step_us, ahead_us + self.margin_us))
+    def ceiling(self, wall_us: int, ahead_us: int, margin_us: int = 0) -> int:
+        """Return the ceiling for the next step, given the wall time and the physical part of the last timestamp.
+
+        ``margin_us`` replaces that of the settings if it is larger."""
+        return timestamp(max(wall_us + self.step_us, ahead_us + max(self.margin_us, margin_us)))
 
 
 def timestamp(physical_us: int, logical: int = 0) -> int:
@@ -108,12 +111,11 @@ class HybridClock:
         self._clock = clock
         self._settings = settings
         self._error_us = settings.error_us_max
-        self._half_step_us, self._half_margin_us = settings.step_us // 2, settings.margin_us // 2
+        self._half_step_us, self._margin_us = settings.step_us // 2, settings.margin_us
         self._save = save
         self._last = stored
         self._ceiling = ceiling
-        self._saving = False
-        self._retry_at_us = 0
+        self._saving, self._retry_at_us = False, 0
         self._physical_us = clock.wall_us()
         self._monotonic_us = clock.monotonic_us()
         self.jumped_us = 0
@@ -195,15 +197,17 @@ class HybridClock:
 
     def _reserve(self, used_us: int) -> None:
         """Request a higher ceiling when half of the distance to it is used up."""
-        needed_us = max(self._physical_us + self._half_step_us, used_us + self._half_margin_us)
+        needed_us = max(self._physical_us + self._half_step_us, used_us + self._margin_us // 2)
         enough = timestamp(needed_us) <= self._ceiling
         if self._saving or enough or self._monotonic_us < self._retry_at_us:
             return
-        target = self._settings.ceiling(self._physical_us, used_us)
-        self._saving = True
+        target = self._settings.ceiling(self._physical_us, used_us, self._margin_us)
+        self._saving, begun_us = True, self._monotonic_us
 
         def saved(result: object) -> None:
-            self._saving = False
+            self._saving, took_us = False, self._clock.monotonic_us() - begun_us
+            # Peers that are ahead go on during a save. With a margin of less than two saves, all would be refused.
+            self._margin_us = max(self._settings.margin_us, min(3 * took_us, self._settings.step_us))
             if result is None:
                 self._ceiling = max(self._ceiling, target)
             else:

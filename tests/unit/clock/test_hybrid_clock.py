@@ -227,6 +227,29 @@ def test_a_timestamp_above_the_ceiling_is_refused_once_and_then_taken() -> None:
     assert machine.read(clock) > ahead
 
 
+@pytest.mark.parametrize("save_ms", [20, 300, 1_000, 1_900])
+@pytest.mark.parametrize("ahead_s", [1, 5, 8])
+def test_a_node_whose_clock_is_behind_hears_its_peers_however_slow_its_disk_is(ahead_s: int, save_ms: int) -> None:
+    """The ceiling stayed behind the timestamps of the peers: each save was for one that had long passed."""
+    machine = Machine()
+    clock = machine.start()
+    late_us: list[int] = []
+    saved_at_us: int | None = None
+    for _ in range(3_000):
+        machine.pass_time(10_000)
+        if machine.pending and saved_at_us is None:
+            saved_at_us = machine.monotonic + save_ms * 1_000
+        if saved_at_us is not None and machine.monotonic >= saved_at_us:
+            saved_at_us = None
+            machine.finish()
+        try:
+            clock.observe(timestamp(machine.wall + ahead_s * SECOND_US))
+        except ClockError:
+            late_us.append(machine.monotonic)
+        assert clock.last <= machine.durable
+    assert max(late_us, default=0) <= (SETTINGS.ceiling_step_ms + 3 * save_ms) * 1_000
+
+
 @pytest.mark.parametrize("jump_us", [3600 * SECOND_US, -3600 * SECOND_US])
 def test_after_a_jump_the_clock_goes_on_at_the_monotonic_pace(jump_us: int) -> None:
     machine = Machine()
