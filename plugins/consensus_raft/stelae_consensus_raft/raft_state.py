@@ -407,7 +407,7 @@ class RaftState:
         self.log.cut(end + 1)
         self.sizes.cut(end + 1)
         self.ready.drop_messages()
-        self.ready.log_failed(end)
+        self.ready.log_failed(end, durable_index)
         self.durable.failed(self.ready.next_id, end)
         self.refresh_serving()
         if self.configs.cut(end + 1):

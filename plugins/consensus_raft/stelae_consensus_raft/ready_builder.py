@@ -106,10 +106,14 @@ class ReadyBuilder:
             self._replace_from = index
             self._sent_last_index = index - 1
 
-    def log_failed(self, last_index: int) -> None:
-        """Note that a failed write cut the log to ``last_index``, and drop the entries that would follow it."""
+    def log_failed(self, last_index: int, durable_index: int) -> None:
+        """Note that a failed write cut the log to ``last_index``, and drop the entries that would follow it.
+
+        The driver has cut its log to ``durable_index``. What this Ready was to replace below that is still in the
+        driver's log, and the core knows it no more. So this Ready still removes it."""
         self._entries.clear()
-        self._replace_from = None
+        if self._replace_from is not None and self._replace_from > durable_index:
+            self._replace_from = None
         self._sent_last_index = last_index
 
     def replaces_from(self) -> int | None:

@@ -200,6 +200,30 @@ def test_a_failed_append_cuts_the_log_and_nothing_of_it_is_acknowledged() -> Non
     assert ready.hard_state is not None, "term and vote are written again before anything else"
 
 
+def test_a_failed_append_behind_which_a_suffix_was_replaced_still_removes_that_suffix() -> None:
+    """The driver's log still had it, so the driver applied the removed entries and put later ones behind them."""
+    solo = Solo()
+    solo.append(1, OpId(1, 1), *entries(2, 1, 1))
+    solo.holds = True
+    solo.append(1, OpId(1, 3), *entries(4, 1))
+    failed = solo.readies[-1].id
+    later = AppendEntries(term=2, prev=OpId(1, 1), commit=2)
+    (ready,) = solo.step(Received(B, later, entries(2, 2, 2)), PersistFailed(failed, 3))
+    assert solo.core.status().last == OpId(1, 1)
+    assert ready.append == LogAppend(entries=(), replace_from=2) and ready.after_persist == ()
+    assert solo.step(Received(B, later, entries(2, 2)))[-1].append == LogAppend(entries=entries(2, 2))
+
+
+def test_a_failed_append_takes_with_it_a_replacement_of_what_it_has_lost() -> None:
+    solo = Solo()
+    solo.holds = True
+    solo.append(1, OpId(1, 1), *entries(2, 1, 1))
+    failed = solo.readies[-1].id
+    later = AppendEntries(term=2, prev=OpId(1, 2), commit=0)
+    (ready,) = solo.step(Received(B, later, entries(3, 2)), PersistFailed(failed, 1))
+    assert solo.core.status().last == OpId(1, 1) and ready.append is None
+
+
 def test_what_was_lost_below_the_commit_index_comes_again_from_the_leader() -> None:
     solo = Solo()
     solo.holds = True
