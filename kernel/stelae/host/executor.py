@@ -334,10 +334,10 @@ class ReadyExecutor:
         1. The Ready and all later ones become void: no message that depends on them is ever sent. Their hard states are
            still saved, because the core has moved to those terms and will send messages in them.
         2. The cache and the core's view of the log are cut to the durable end: at most what the log writer reported,
-           and below every replacement that became void.
+           and below every replacement that did not become durable, of this failure or an earlier one.
         3. The core gets ``PersistFailed``, then the replica ``log_failed``.
         4. The commit indexes of Readies that waited for their append are passed on. The core does not repeat them."""
-        durable_index = failed.durable.index
+        durable_index = self._cache.settled(failed.durable.index)
         parked = [one for one in self._pipeline if one.step is _ReadyStep.SAVED and one.ready.id > origin.ready.id]
         for pending in self._pipeline:
             if pending.ready.id < origin.ready.id:
@@ -345,8 +345,6 @@ class ReadyExecutor:
             pending.void = True
             if pending.step >= _ReadyStep.SAVED:
                 pending.step = _ReadyStep.DURABLE
-            if pending.ready.append is not None and pending.ready.append.replace_from is not None:
-                durable_index = min(durable_index, pending.ready.append.replace_from - 1)
         self._old_suffix_through = failed.durable.index
         self._cache.cut(durable_index + 1)
         self._sink.entries_cut(durable_index + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stelae.host.log_writer import CommitGroup
 from stelae.spi.consensus import Ready
 from stelae.spi.consensus_events import Persisted, PersistFailed
 from stelae.spi.errors import ClockError, Full, SyncFailed
@@ -111,3 +112,23 @@ def test_what_a_failed_replacement_left_on_the_disk_does_not_count_as_durable() 
     assert bench.cache.settled(12) == 10
     bench.disk()
     assert bench.cache.settled(11) == 11
+
+
+@pytest.mark.parametrize("again", ["disk", "clock"])
+def test_an_append_that_should_replace_what_a_failed_replacement_left_may_fail_too(again: str) -> None:
+    """The index was durable, with an entry of an older term there. The core took its own entry for durable, and this
+    replica acknowledged what it did not have."""
+    bench = Bench(last=op(12))
+    bench.run(Ready(id=1, append=append(new_entry(10, 2), replace_from=10)))
+    bench.disk(Failed(Full("no space"), op(12)))
+    bench.writer._logs[LOG].failed = None
+    bench.clock_error = ClockError("the ceiling cannot be raised") if again == "clock" else None
+    bench.run(Ready(id=2, append=append(new_entry(10, 2)), after_persist=say("ack")))
+    if again == "disk":
+        bench.disk(Failed(Full("no space"), op(12)))
+    assert bench.events == [PersistFailed(1, 9), PersistFailed(2, 9)] and "send ack" not in bench.log
+    assert bench.cache.end_index == 10 and bench.cache.settled(12) == 9
+    bench.writer._logs[LOG].failed, bench.clock_error = None, None
+    bench.run(Ready(id=3, append=append(new_entry(10, 2))))
+    group = bench.writer.take_work()
+    assert isinstance(group, CommitGroup) and group.appends[LOG].replace_from == 10
