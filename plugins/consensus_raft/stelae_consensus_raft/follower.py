@@ -107,9 +107,10 @@ class Follower:
         """Check that a log that a recovery left behind can still become the recovered one (durability rule 29).
 
         Only in this case a correct leader may lack entries that are committed here: those that the survivor never had.
-        They cannot be removed from the store, so this replica must be replaced."""
+        They cannot be removed from the store, so this replica must be replaced. The same holds if the log has lost
+        committed entries by a failed write: the survivor may have others."""
         state, log = self._state, self._state.log
-        if prev.index < log.base.index or self._contradicts_committed(entries):
+        if prev.index < log.base.index or log.last_index < state.commit or self._contradicts_committed(entries):
             epoch = recovery_epoch(state.term)
             raise BrokenInvariant(
                 f"recovery {epoch} of the tablet left this replica behind: its log ends at {log.last}, and it has "

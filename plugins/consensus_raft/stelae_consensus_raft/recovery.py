@@ -42,7 +42,8 @@ class RaftRecovery:
     def recover_alone(self, event: RecoverAlone) -> None:
         """Become the only voter, or reject the event with the reason."""
         state = self._state
-        refusal = self._refusal(event.term, self._state.node_id) or self._not_a_survivor() or self._changed_since(event)
+        refusal = self._refusal(event.term, self._state.node_id) or self._not_a_survivor()
+        refusal = refusal or self._changed_since(event) or self._lost_its_tail()
         if refusal is not None:
             state.reject(event.token, refusal.reason, refusal.detail)
             return
@@ -82,6 +83,16 @@ class RaftRecovery:
         fact = f"the log ends at {last} with config {config_id}"
         asked = f"the recovery is meant for a log that ends at {event.last} with config {event.config_id}"
         return Refusal(RejectReason.CHANGED_SINCE, f"{fact}, and {asked}; make a new plan")
+
+    def _lost_its_tail(self) -> Refusal | None:
+        """Return why this replica must restart first: its store may have applied entries that its log has lost.
+
+        That store would never apply the entries that come at their indexes after the recovery."""
+        last, commit = self._state.log.last, self._state.commit
+        if commit <= last.index:
+            return None
+        fact = f"the log ends at {last}, because a write failed, and entries up to {commit} are committed"
+        return Refusal(RejectReason.CHANGED_SINCE, f"{fact}; restart this node, then make a new plan")
 
     # -- the other survivors ---------------------------------------------------------------------
 

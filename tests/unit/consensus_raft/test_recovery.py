@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stelae.spi.consensus import Role
-from stelae.spi.consensus_events import Removed
+from stelae.spi.consensus_events import PersistFailed, Received, RecoverAlone, Removed, Tick
 from stelae.spi.ids import OpId
 from stelae.spi.recovery_epoch import (
     EPOCH_MAX,
@@ -21,9 +21,9 @@ from stelae.spi.recovery_epoch import (
 from stelae.testing.conformance.consensus_cluster import ConsensusCluster
 from stelae.testing.conformance.consensus_recovery import recover, stand_down
 from stelae_consensus_raft import RaftEngine
-from stelae_consensus_raft.messages import NUMBER_MAX, VoteRefusal, VoteRequest
+from stelae_consensus_raft.messages import NUMBER_MAX, AppendEntries, VoteRefusal, VoteRequest
 from stelae_consensus_raft.vote_rules import VoterState, decide_vote
-from tests.unit.consensus_raft.solo import ME, A, B, Solo, log_of
+from tests.unit.consensus_raft.solo import ME, A, B, Solo, entries, log_of
 
 T_US = 1_000_000
 TERM = first_term(1, 9)
@@ -71,6 +71,32 @@ def test_a_replica_that_has_the_recovered_log_does_not_stand_down() -> None:
     solo = Solo(log=log_of(1, TERM), term=TERM + 1)
     assert solo.core.status().role is Role.FOLLOWER and solo.core.next_deadline() is not None
     assert solo.core.status().node_id == ME
+
+
+def without_its_tail() -> Solo:
+    """A replica that lost entries 2 and 3 by a failed write after they were committed, and maybe applied."""
+    solo = Solo()
+    solo.holds = True
+    solo.append(1, OpId(1, 1), *entries(2, 1, 1), commit=3)
+    solo.step(PersistFailed(solo.readies[-1].id, 1))
+    solo.holds = False
+    return solo
+
+
+def test_a_replica_that_lost_committed_entries_by_a_failed_write_is_not_recovered_before_a_restart() -> None:
+    """Its store had applied them, and never applied the entries that came at their indexes after the recovery."""
+    solo = without_its_tail()
+    (ready,) = solo.step(Tick(2 * T_US), RecoverAlone(7, TERM, OpId(1, 1), OpId(1, 1)))
+    assert [rejection.reason for rejection in ready.rejections] == ["CHANGED_SINCE"]
+    assert "restart this node" in ready.rejections[0].detail
+    assert solo.core.status().term == 1
+
+
+def test_a_replica_that_lost_committed_entries_does_not_take_those_of_a_recovery_in_their_place() -> None:
+    solo = without_its_tail()
+    new = AppendEntries(term=TERM + 1, prev=OpId(1, 1), commit=3)
+    (ready,) = solo.step(Received(B, new, entries(2, TERM, TERM + 1)))
+    assert ready.fatal is not None and "left this replica behind" in ready.fatal.reason
 
 
 class _Schedule:
