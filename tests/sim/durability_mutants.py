@@ -23,6 +23,14 @@ DURABILITY_MUTANTS: tuple[Mutant, ...] = (
         seeds_max=4,
     ),
     Mutant(
+        name="executor: a failed append forgets which suffix on the disk was to be replaced",
+        rule="durability 1, 7",
+        target="stelae.host.executor:ReadyExecutor._fail",
+        replacement=mutations.forget_what_is_being_replaced,
+        invariant="persist_before_send",
+        seeds_max=120,
+    ),
+    Mutant(
         name="core: an append of an older term resets the election timer",
         rule="Raft 5.1, durability 9 (late answers)",
         target="stelae_consensus_raft.follower:Follower.on_append",

@@ -26,6 +26,11 @@ def answer_with_the_commit_of_before(original: Original, self: Any, token: int, 
     original(self, token, max(0, commit - 1))
 
 
+def forget_what_is_being_replaced(original: Original, self: Any, *failed: Any) -> None:
+    self._cache.replacing_from = None
+    original(self, *failed)
+
+
 def old_append_resets_the_timer(original: Original, self: Any, sender: Any, message: Any, entries: Any) -> None:
     if message.term < self._state.term and self._state.role is not Role.LEADER:
         self._state.reset_election_deadline()

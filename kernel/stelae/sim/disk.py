@@ -74,6 +74,7 @@ class VirtualDisk:
         """Lose power now and return the disk as the next start finds it. This disk cannot be used any more."""
         self.faults.powered = False
         after = VirtualDisk(self.faults.capacity_bytes)
+        after.faults.full_in = self.faults.full_in
         after._names = self._names.after_crash(rng, survival)
         after._numbers = self._numbers
         after._used_bytes = _size(after._names.root)
@@ -82,6 +83,7 @@ class VirtualDisk:
     def clone(self) -> VirtualDisk:
         """Return an independent copy with the un-synced changes, but without handles, locks and faults."""
         twin = VirtualDisk(self.faults.capacity_bytes)
+        twin.faults.full_in = self.faults.full_in
         twin._names = self._names.copy()
         twin._numbers = self._numbers
         twin._used_bytes = self._used_bytes

@@ -23,6 +23,8 @@ class VirtualDiskFaults:
         capacity_bytes: limit for the sum of all file lengths; ``None`` for no limit.
         operations: number of operations so far that changed something or tried to.
         written_bytes: number of bytes written so far.
+        full_in: writes to files whose path begins so find no space, although the files have it, as on a disk that
+            copies on write or promises more than it has; ``None`` for none.
         hook: called before every operation that changes something.
         on_use_after_failed_sync: called for each write and each sync of a file of which a sync has failed.
         powered: false once power is lost.
@@ -35,6 +37,7 @@ class VirtualDiskFaults:
         "_reads",
         "_syncs",
         "capacity_bytes",
+        "full_in",
         "hook",
         "on_use_after_failed_sync",
         "operations",
@@ -44,6 +47,7 @@ class VirtualDiskFaults:
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self.full_in: str | None = None
         self.operations = 0
         self.written_bytes = 0
         self.hook: Hook | None = None
@@ -75,10 +79,15 @@ class VirtualDiskFaults:
 
     def heal(self) -> None:
         """End every fault except a power loss that has happened."""
-        self.capacity_bytes = None
+        self.capacity_bytes = self.full_in = None
         self._syncs.clear()
         self._reads.clear()
         self.lose_power_after()
+
+    @property
+    def is_full(self) -> bool:
+        """True while writes may find no space."""
+        return self.capacity_bytes is not None or self.full_in is not None
 
     @property
     def none_set(self) -> bool:

@@ -55,6 +55,8 @@ class VirtualFile:
         self._check(writing=True)
         faults, contents = self._space.faults, self._contents
         faults.before("write", self.path)
+        if faults.full_in is not None and self.path.startswith(faults.full_in):
+            raise Full("no space to write to this file", path=self.path)
         payload = b"".join(buffers)
         try:
             self._allocate(max(0, offset + len(payload) - len(contents.data)))

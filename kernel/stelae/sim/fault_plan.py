@@ -46,6 +46,9 @@ class FaultKind(StrEnum):
     """Syncs of one node take up to a second longer."""
     DISK_FULL = "disk_full"
     """The disk of one node is full for a while."""
+    DEPOSED_WITH_FULL_DISK = "deposed_with_full_disk"
+    """The leader is cut off while it takes writes. When it is reached again, its disk is full on and off, so that it
+    fails to remove the entries that the next leader replaces."""
     SYNC_FAILED = "sync_failed"
     """A sync of one node's log fails. Its replica is lost permanently."""
     DAMAGE = "damage"
@@ -93,8 +96,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 PERMANENT = (FaultKind.SYNC_FAILED, FaultKind.DAMAGE, FaultKind.OLDER_LOG, FaultKind.LOST_REPLICA)
 """Kinds of faults that a replica does not recover from. Nothing replaces a lost replica in a run."""
 
-_OF_LINKS = (FaultKind.PARTITION, FaultKind.PARTITION_IN, FaultKind.PARTITION_OUT, FaultKind.CUT_LINK)
+_OF_LINKS = (
+    FaultKind.PARTITION,
+    FaultKind.PARTITION_IN,
+    FaultKind.PARTITION_OUT,
+    FaultKind.CUT_LINK,
+    FaultKind.DEPOSED_WITH_FULL_DISK,
+)
 """Kinds of faults between nodes."""
+
+_OF_LEADERS = (FaultKind.ALONE_WITH_WITNESS, FaultKind.LEADER_IN_COPY, FaultKind.DEPOSED_WITH_FULL_DISK)
+"""Kinds of faults that strike only leaders."""
+
+_KEPT = (*PERMANENT, FaultKind.ROWS_DAMAGED, FaultKind.STAGE_DAMAGED)
+"""Kinds of faults that are drawn for a whole run, so that no other one takes their place."""
 
 _COMMON = (
     FaultKind.CRASH,
@@ -132,6 +147,9 @@ ROWS_DAMAGED_SHARE = 0.6
 STAGE_DAMAGED_SHARE = 0.3
 """Share of the runs with copies that have one fault of that kind."""
 
+DEPOSED_SHARE = 0.3
+"""Share of the runs that have one fault of that kind."""
+
 ALONE_US_MAX = 400_000
 """Longest time for which a leader reaches only witnesses."""
 
@@ -151,14 +169,15 @@ def draw_plan(seed: int, profile: Profile) -> tuple[Fault, ...]:
         kinds = _with(seed, kinds, "witnesses", FaultKind.ALONE_WITH_WITNESS, ALONE_WITH_WITNESS_SHARE)
     if profile.copies:
         kinds = _with(seed, kinds, "copies", FaultKind.LEADER_IN_COPY, LEADER_IN_COPY_SHARE)
-        kinds = _with_damaged_stage(seed, _with_damaged_rows(seed, kinds))
+        kinds = _with_one(seed, _with_damaged_rows(seed, kinds), "stage", FaultKind.STAGE_DAMAGED, STAGE_DAMAGED_SHARE)
+    kinds = _with_one(seed, kinds, "deposed", FaultKind.DEPOSED_WITH_FULL_DISK, DEPOSED_SHARE)
     if profile.nodes == 1:
         kinds = [kind for kind in kinds if kind not in (*PERMANENT, *_OF_LINKS)]
     drawn = []
     for kind in kinds:
         at_us = between(rng, profile.safety_us // 20, profile.safety_us)
         victim = LEADER if chance(rng, 0.5) else between(rng, 0, profile.nodes - 1)
-        victim = LEADER if kind in (FaultKind.ALONE_WITH_WITNESS, FaultKind.LEADER_IN_COPY) else victim
+        victim = LEADER if kind in _OF_LEADERS else victim
         duration_us = skewed(rng, 20_000, profile.safety_us // 3)
         drawn.append((at_us, kind, victim, duration_us, _amount(rng.random(), kind)))
     drawn.sort(key=lambda fault: fault[0])
@@ -191,13 +210,13 @@ def _with_damaged_rows(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]
     return changed
 
 
-def _with_damaged_stage(seed: int, kinds: Sequence[FaultKind]) -> list[FaultKind]:
-    """Replace one fault by damage in a stage, in a share of the plans."""
-    rng, changed = stream(seed, "plan/stage"), list(kinds)
-    if chance(rng, STAGE_DAMAGED_SHARE):
-        others = [number for number, kind in enumerate(kinds) if kind not in (*PERMANENT, FaultKind.ROWS_DAMAGED)]
+def _with_one(seed: int, kinds: Sequence[FaultKind], purpose: str, other: FaultKind, share: float) -> list[FaultKind]:
+    """Replace one fault of an ordinary kind by another kind, in a share of the plans."""
+    rng, changed = stream(seed, f"plan/{purpose}"), list(kinds)
+    if chance(rng, share):
+        others = [number for number, kind in enumerate(kinds) if kind not in _KEPT]
         if others:
-            changed[pick(rng, others)] = FaultKind.STAGE_DAMAGED
+            changed[pick(rng, others)] = other
     return changed
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from stelae.sim.copied_voter import CopyOfVoter, FollowingVoters
 from stelae.sim.coverage import Coverage
+from stelae.sim.deposed_leader import DeposedLeader
 from stelae.sim.fault_plan import LEADER, Fault, FaultKind
 from stelae.sim.network import Network, NetworkLink
 from stelae.sim.scheduler import Scheduler
@@ -67,6 +68,10 @@ class FaultedNode(Protocol):
 
     def fill_disk(self, *, full: bool) -> None:
         """Fill the disk, or free its space again."""
+        ...
+
+    def refuse_log_writes(self, *, refused: bool) -> None:
+        """Let all writes of logs find no space, or find it again."""
         ...
 
     def fail_sync(self) -> None:
@@ -152,6 +157,7 @@ class FaultDriver:
         self._world = world
         self._coverage = coverage
         self._healed = False
+        self._deposed = DeposedLeader(scheduler, network, lambda: self._healed)
         self._copy = CopyOfVoter(scheduler, network, world, lambda: self._healed, self._all_links)
 
     def schedule(self, plan: Sequence[Fault]) -> None:
@@ -167,6 +173,7 @@ class FaultDriver:
             node.crash_after(None)
             node.slow_disk(0)
             node.fill_disk(full=False)
+            node.refuse_log_writes(refused=False)
             node.undo_clock_jumps()
             node.resume()
             node.start()
@@ -205,6 +212,9 @@ class FaultDriver:
             return self._start_link_fault(kind)
         if kind is FaultKind.ALONE_WITH_WITNESS:
             return self._leave_alone_with_witnesses(position, fault.amount)
+        if kind is FaultKind.DEPOSED_WITH_FULL_DISK:
+            self._deposed.begin(node, self._all_links(position), fault.amount)
+            return lambda: None  # It ends by itself.
         if kind is FaultKind.LEADER_IN_COPY:
             kind = FaultKind.CRASH if fault.amount % 2 else FaultKind.PARTITION
             fault = msgspec.structs.replace(fault, kind=kind)
@@ -236,21 +246,16 @@ class FaultDriver:
             case FaultKind.PAUSE:
                 node.pause()
                 return node.resume
-            case FaultKind.SLOW_DISK:
-                node.slow_disk(SLOW_SYNC_US)
-                return lambda: node.slow_disk(0)
-            case FaultKind.DISK_FULL:
-                node.fill_disk(full=True)
-                return lambda: node.fill_disk(full=False)
-            case FaultKind.SYNC_FAILED:
-                node.fail_sync()
-                return lambda: None
+            case FaultKind.SLOW_DISK | FaultKind.DISK_FULL | FaultKind.SYNC_FAILED:
+                return _start_disk_fault(node, fault.kind)
             case FaultKind.CLOCK_JUMP:
                 node.jump_clock(fault.amount, seen=fault.amount % 2 == 0)
                 return node.undo_clock_jumps
             case FaultKind.PARTITION | FaultKind.PARTITION_IN | FaultKind.PARTITION_OUT | FaultKind.CUT_LINK:
                 raise ValueError(f"{fault.kind} does not strike a node")
             case FaultKind.LOSSY | FaultKind.SLOW_LINKS | FaultKind.ALONE_WITH_WITNESS | FaultKind.LEADER_IN_COPY:
+                raise ValueError(f"{fault.kind} does not strike a node")
+            case FaultKind.DEPOSED_WITH_FULL_DISK:
                 raise ValueError(f"{fault.kind} does not strike a node")
             case _:
                 assert_never(fault.kind)
@@ -298,6 +303,17 @@ class FaultDriver:
             return fault.victim
         leader = self._world.leader()
         return leader if leader is not None else fault.number % len(self._nodes)
+
+
+def _start_disk_fault(node: FaultedNode, kind: FaultKind) -> Undo:
+    if kind is FaultKind.SLOW_DISK:
+        node.slow_disk(SLOW_SYNC_US)
+        return lambda: node.slow_disk(0)
+    if kind is FaultKind.DISK_FULL:
+        node.fill_disk(full=True)
+        return lambda: node.fill_disk(full=False)
+    node.fail_sync()
+    return lambda: None
 
 
 def _end_within_an_operation(node: FaultedNode, fault: Fault) -> None:

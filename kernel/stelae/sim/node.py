@@ -200,6 +200,13 @@ class SimNode:
         used_bytes = sum(len(data) for data in self._disk.tree().values())
         faults.capacity_bytes = used_bytes + between(self._rng, 0, FULL_SLACK_BYTES_MAX)
 
+    def refuse_log_writes(self, *, refused: bool) -> None:
+        """Let all writes of logs find no space, or find it again."""
+        faults = self._disk.faults
+        if refused != (faults.full_in is not None):
+            self._changed(NodeChange.DISK_FULL if refused else NodeChange.DISK_FREED)
+        faults.full_in = LAYOUT.wals if refused else None
+
     def fail_sync(self) -> None:
         """Make the next sync of the replicated log fail; if logs share their files, the next sync of any log."""
         if self.view.on_disk is not ReplicaOnDisk.WHOLE:
@@ -354,7 +361,7 @@ class SimNode:
             self._end()
             if self._may_be_lost:
                 self._give_up()
-            elif self._disk.faults.capacity_bytes is None and not isinstance(error, ClockError):
+            elif not self._disk.faults.is_full and not isinstance(error, ClockError):
                 self._report("healthy_replicas", f"cannot start: {error!r}")
             else:
                 self._context.coverage.hit("node.start_refused")
