@@ -148,15 +148,6 @@ COPY_MUTANTS: tuple[Mutant, ...] = (
         kind=COPIES,
     ),
     Mutant(
-        name="copies: a source that is gone is asked on, though a newer leader asks for the copy",
-        rule="behaviour T9",
-        target="stelae.lifecycle.copy_environment:CopyControlFlags.asks_again",
-        replacement=mutations.ask_the_same_source_on,
-        invariant="liveness",
-        kind=COPIES,
-        seed=45,
-    ),
-    Mutant(
         name="tombstones: a tombstone is loaded without its term",
         rule="durability 9",
         target="stelae.lifecycle.tombstones:Tombstones._voter",

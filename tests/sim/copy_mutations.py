@@ -109,8 +109,3 @@ def refuse_as_if_the_log_were_unknown(original: Original, self: Any, candidate: 
 
 def forget_the_config_entry(original: Original, self: Any, index: int) -> None:
     """The log is collected up to what is flushed, whatever config is in the metadata."""
-
-
-def ask_the_same_source_on(original: Original, self: Any) -> bool:
-    """Ask a source that did not answer again, whoever leads by now."""
-    return True

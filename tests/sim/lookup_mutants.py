@@ -75,6 +75,7 @@ LOOKUP_MUTANTS: tuple[Mutant, ...] = (
         replacement=mutations.complete_with_a_later_row,
         constants=ROWS_KEPT_FROM,
         invariant="snapshot_repeatability",
+        seed=100,
     ),
     Mutant(
         kind=ProfileKind.LOOKUPS,

@@ -16,6 +16,7 @@ from stelae.lifecycle import copied_tablet, copy_stage, tablet_copy
 from stelae.lifecycle.blocking_steps import OffLoop
 from stelae.lifecycle.copied_replicas import CopiedReplicas
 from stelae.lifecycle.copied_tablet import CopiedTablet
+from stelae.lifecycle.copy_environment import CopyControlFlags
 from stelae.lifecycle.copy_fences import CopyFences
 from stelae.lifecycle.copy_guards import CopyRefusalCode
 from stelae.lifecycle.copy_stage import CopyStage
@@ -64,6 +65,13 @@ def test_guards_that_are_not_applied_again_are_missed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(tablet_copy.TabletCopy, "_check", planted)
     with pytest.raises(AssertionError):
         copies.test_a_term_that_rises_while_the_source_answers_refuses_the_copy_before_the_first_effect()
+
+
+def test_a_source_that_is_asked_on_though_a_newer_leader_asks_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behaviour T9."""
+    monkeypatch.setattr(CopyControlFlags, "asks_again", lambda _self: True)
+    with pytest.raises(AssertionError):
+        copies.test_a_source_that_does_not_answer_is_not_asked_on_once_a_leader_of_a_later_term_asks()
 
 
 def test_a_source_that_is_behind_and_used_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

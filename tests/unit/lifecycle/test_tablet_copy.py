@@ -229,6 +229,24 @@ def test_the_leader_that_asks_again_disturbs_nothing() -> None:
     assert node.disk.tree() == tree
 
 
+def test_a_source_that_does_not_answer_is_not_asked_on_once_a_leader_of_a_later_term_asks() -> None:
+    """T9: the sources of a copy are those that its leader could reach, and the newer request waits for its end."""
+    node = CopyNode(tombstone_disk(), network())
+    asks_again: list[bool] = []
+
+    def newer_leader(_item: str) -> CopyOutcome | None:
+        (copy,) = node.copies.running.values()
+        if not asks_again:
+            asks_again.append(copy.control.asks_again())
+            node.ask(term=100)
+        asks_again.append(copy.control.asks_again())
+        return None
+
+    node.network.on_chunk = newer_leader
+    assert node.ask_until_end().sequence.committed
+    assert asks_again[0] and not any(asks_again[1:])
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
