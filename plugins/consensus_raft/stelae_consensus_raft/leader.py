@@ -64,7 +64,9 @@ class Leader:
         if reply.match > state.log.last_index or reply.round > leadership.reads.round:
             state.count_refused("answer to a message that was never sent")
             return
-        peer.log_only = reply.log_only
+        if reply.refusal is None or reply.log_only:
+            # A node that hosts nothing has no log only, either. Its refusal may be late, and must not stand for rows.
+            peer.log_only = reply.log_only
         peer.follows(state.now_us)
         answered = self._answers_retries(peer, reply)
         if answered:
